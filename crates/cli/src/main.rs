@@ -1,0 +1,2 @@
+//! The onetake binary.
+fn main() {}

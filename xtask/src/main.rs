@@ -1,0 +1,2 @@
+//! The verbs.
+fn main() {}
