@@ -1,0 +1,121 @@
+//! The stable codes of everything Onetake refuses or fails to do.
+//!
+//! A code is a promise to callers: it may be added, never renamed. Each has a page in `docs/errors`
+//! that says what happened and what to do; `cargo xtask tidy` holds the two lists together. This file
+//! knows no status and no wording of an answer: those belong to the dialects.
+
+use std::fmt;
+
+/// A stable code, the same in every door, log and document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Code {
+    /// The operation needs a key and the caller sent none.
+    KeyMissing,
+    /// The key, or another part of the address, is not a valid name.
+    KeyInvalid,
+    /// The key was used before for something else.
+    KeyMismatch,
+    /// The same operation is being executed right now.
+    InFlight,
+    /// The attempt that this caller waited for ended without a result that may be kept.
+    AttemptFreed,
+    /// An earlier attempt may or may not have had its effect.
+    OutcomeUnknown,
+    /// The execution goes on, but the caller has been kept long enough.
+    StillExecuting,
+    /// The execution finished, but its outcome is not yet durable.
+    ExecutedNotRecorded,
+    /// Another claim replaced this one while it was executing.
+    Fenced,
+    /// The store cannot be reached.
+    StoreUnavailable,
+    /// The store holds as many records as it may.
+    StoreFull,
+    /// What the store holds cannot be true.
+    StoreCorrupt,
+    /// This process is at its limit of executions or attempts.
+    Busy,
+    /// This process is stopping.
+    Stopping,
+    /// The body is not JSON, or not JSON that has one meaning.
+    BodyNotCanonical,
+    /// The operation was executed, but its result could not be kept.
+    ResultNotKept,
+    /// The kept result is of another type than the caller expects.
+    ResultOfOtherType,
+    /// A setting contradicts a promise.
+    PolicyInvalid,
+}
+
+impl Code {
+    /// Every code, in the order of the list above.
+    pub const ALL: [Self; 18] = [
+        Self::KeyMissing,
+        Self::KeyInvalid,
+        Self::KeyMismatch,
+        Self::InFlight,
+        Self::AttemptFreed,
+        Self::OutcomeUnknown,
+        Self::StillExecuting,
+        Self::ExecutedNotRecorded,
+        Self::Fenced,
+        Self::StoreUnavailable,
+        Self::StoreFull,
+        Self::StoreCorrupt,
+        Self::Busy,
+        Self::Stopping,
+        Self::BodyNotCanonical,
+        Self::ResultNotKept,
+        Self::ResultOfOtherType,
+        Self::PolicyInvalid,
+    ];
+
+    /// The code as callers see it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::KeyMissing => "key_missing",
+            Self::KeyInvalid => "key_invalid",
+            Self::KeyMismatch => "key_mismatch",
+            Self::InFlight => "in_flight",
+            Self::AttemptFreed => "attempt_freed",
+            Self::OutcomeUnknown => "outcome_unknown",
+            Self::StillExecuting => "still_executing",
+            Self::ExecutedNotRecorded => "executed_not_recorded",
+            Self::Fenced => "fenced",
+            Self::StoreUnavailable => "store_unavailable",
+            Self::StoreFull => "store_full",
+            Self::StoreCorrupt => "store_corrupt",
+            Self::Busy => "busy",
+            Self::Stopping => "stopping",
+            Self::BodyNotCanonical => "body_not_canonical",
+            Self::ResultNotKept => "result_not_kept",
+            Self::ResultOfOtherType => "result_of_other_type",
+            Self::PolicyInvalid => "policy_invalid",
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_listed_once_and_reads_like_a_word() {
+        let mut seen: Vec<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
+        for code in &seen {
+            assert!(code.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{code}");
+        }
+        seen.sort_unstable();
+        let count = seen.len();
+        seen.dedup();
+        assert_eq!(seen.len(), count, "two codes read the same");
+        assert_eq!(Code::Fenced.to_string(), "fenced");
+    }
+}

@@ -1,0 +1,105 @@
+//! What came of an execution, as it is remembered and given again.
+//!
+//! An [`Outcome`] is bytes and a few numbers; it knows no wire format and no type of the user's. A
+//! door turns it into a response or a value and back.
+
+use bytes::Bytes;
+
+/// A status code of HTTP, 100 to 599.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Status(u16);
+
+impl Status {
+    /// The lowest status.
+    pub const MIN: u16 = 100;
+    /// The highest status.
+    pub const MAX: u16 = 599;
+
+    /// `None` outside 100 to 599.
+    #[must_use]
+    pub const fn new(code: u16) -> Option<Self> {
+        if code >= Self::MIN && code <= Self::MAX { Some(Self(code)) } else { None }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn code(self) -> u16 {
+        self.0
+    }
+
+    /// Every status there is, in order.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (Self::MIN..=Self::MAX).map(Self)
+    }
+}
+
+/// A header of a kept response; a value need not be text.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Header {
+    /// The name, lower case.
+    pub name: Box<str>,
+    /// The value as it came.
+    pub value: Bytes,
+}
+
+/// What came of an execution.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// A response: status, headers and body, given again exactly.
+    Response {
+        /// The status.
+        status: Status,
+        /// The headers that may be given again.
+        headers: Vec<Header>,
+        /// The body.
+        body: Bytes,
+    },
+    /// The value of a function that succeeded, encoded by its door.
+    Value(Bytes),
+    /// The failure of a function, encoded by its door. It is a result like any other.
+    Failure(Bytes),
+    /// It was executed, but what it returned was too large, or of a kind that cannot be kept.
+    NotKept {
+        /// The status, where there was one.
+        status: Option<Status>,
+    },
+}
+
+impl Outcome {
+    /// Bytes that keeping this outcome costs, not counting the record around it.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Response { headers, body, .. } => {
+                let headers = headers.iter().map(|h| h.name.len() + h.value.len());
+                headers.sum::<usize>() + body.len()
+            }
+            Self::Value(bytes) | Self::Failure(bytes) => bytes.len(),
+            Self::NotKept { .. } => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_100_to_599() {
+        assert_eq!(Status::new(99), None);
+        assert_eq!(Status::new(600), None);
+        assert_eq!(Status::new(204).map(Status::code), Some(204));
+        assert_eq!(Status::all().count(), 500);
+    }
+
+    #[test]
+    fn the_weight_counts_every_byte_that_is_kept() {
+        let header = Header { name: "location".into(), value: "/orders/1".into() };
+        let status = Status::new(201).unwrap();
+        let response = Outcome::Response { status, headers: vec![header], body: "ok".into() };
+        assert_eq!(response.weight(), 8 + 9 + 2);
+        assert_eq!(Outcome::Value("abc".into()).weight(), 3);
+        assert_eq!(Outcome::Failure("ab".into()).weight(), 2);
+        assert_eq!(Outcome::NotKept { status: None }.weight(), 0);
+    }
+}

@@ -1,0 +1,178 @@
+//! From an executor's report to what is written and what waiters hear.
+//!
+//! A living owner's report follows the policy; silence never comes here, for it is derived from the
+//! lease when the record is read. Nothing in this file can free a key that may have had its effect
+//! unless its owner, still alive, said that nothing was sent or that the answer is none to keep.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::finality::Finality;
+use crate::outcome::Outcome;
+use crate::policy::Policy;
+use crate::record::{Cause, Draft, Keeping, Phase, Record, Version};
+
+/// What an executor says when it is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// It came to an end, with this outcome; the policy says what becomes of it.
+    Finished(Outcome),
+    /// Nothing was sent, so nothing can have happened. The outcome is for the caller only.
+    NotDispatched(Outcome),
+    /// It was sent, and nobody can say what came of it.
+    Unknown(Cause),
+}
+
+/// What a claim comes to: what is written, and what everyone who waited hears.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settlement {
+    /// Finished and recorded.
+    Done {
+        /// What came of it.
+        outcome: Arc<Outcome>,
+        /// Whether it answers further attempts.
+        keeping: Keeping,
+    },
+    /// The key is free. The outcome, where there is one, is for those who are here now.
+    Freed(Option<Arc<Outcome>>),
+    /// Nobody can say whether the effect happened.
+    Unknown(Cause),
+}
+
+impl Settlement {
+    /// What `report` comes to under `policy`.
+    #[must_use]
+    pub fn of(report: Report, policy: &Policy) -> Self {
+        match report {
+            Report::Finished(outcome) => {
+                let finality = policy.finality(&outcome);
+                Self::by(finality, Some(Arc::new(outcome)), Cause::Reported)
+            }
+            Report::NotDispatched(outcome) => Self::Freed(Some(Arc::new(outcome))),
+            Report::Unknown(cause) => Self::Unknown(cause),
+        }
+    }
+
+    /// What an execution that panicked comes to under `policy`.
+    #[must_use]
+    pub fn of_panic(policy: &Policy) -> Self {
+        Self::by(policy.panics(), None, Cause::Panicked)
+    }
+
+    fn by(finality: Finality, outcome: Option<Arc<Outcome>>, cause: Cause) -> Self {
+        let kept = |keeping| Self::Done {
+            outcome: outcome.clone().unwrap_or_else(|| Arc::new(Outcome::NotKept { status: None })),
+            keeping,
+        };
+        match finality {
+            Finality::Final => kept(Keeping::Final),
+            Finality::Retryable => kept(Keeping::Retryable),
+            Finality::Free => Self::Freed(outcome),
+            Finality::Unknown => Self::Unknown(cause),
+        }
+    }
+
+    /// The record that this settlement of `claim` writes.
+    #[must_use]
+    pub fn draft(&self, claim: &Record, policy: &Policy, write: u128) -> Draft {
+        let phase = match self {
+            Self::Done { outcome, keeping } => Phase::Done {
+                outcome: Arc::clone(outcome),
+                keeping: *keeping,
+                expires_at: policy.retention(),
+            },
+            Self::Freed(_) => Phase::Released { until: policy.tombstone() },
+            Self::Unknown(cause) => Phase::Unknown { cause: *cause },
+        };
+        Draft {
+            version: Version::of_write(write),
+            fence: claim.fence,
+            address: Arc::clone(&claim.address),
+            fingerprint: claim.fingerprint.clone(),
+            attempt: claim.attempt,
+            since: Duration::ZERO,
+            phase,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finality::StatusRules;
+    use crate::outcome::Status;
+    use crate::testing::{at, draft};
+
+    fn response(status: u16) -> Outcome {
+        let status = Status::new(status).unwrap();
+        Outcome::Response { status, headers: Vec::new(), body: "b".into() }
+    }
+
+    fn finished(status: u16, rules: &StatusRules) -> Settlement {
+        let policy = Policy::builder().statuses(*rules).build().unwrap();
+        Settlement::of(Report::Finished(response(status)), &policy)
+    }
+
+    fn done(status: u16, keeping: Keeping) -> Settlement {
+        Settlement::Done { outcome: Arc::new(response(status)), keeping }
+    }
+
+    /// W8, D8, C6: one status, three contracts.
+    #[test]
+    fn w8_d8_c6_a_report_follows_the_policy() {
+        assert_eq!(finished(201, &StatusRules::openwop()), done(201, Keeping::Final));
+        assert_eq!(finished(500, &StatusRules::openwop()), done(500, Keeping::Retryable));
+        assert_eq!(finished(500, &StatusRules::ietf()), done(500, Keeping::Final));
+        let freed = Settlement::Freed(Some(Arc::new(response(500))));
+        assert_eq!(finished(500, &StatusRules::davepi()), freed);
+        assert_eq!(finished(422, &StatusRules::cnerium()), done(422, Keeping::Final));
+        let unknown = StatusRules::ietf().except(&[502], Finality::Unknown);
+        assert_eq!(finished(502, &unknown), Settlement::Unknown(Cause::Reported));
+    }
+
+    /// W14: a failure that the policy keeps is a result like any other.
+    #[test]
+    fn w14_k9_a_failure_is_kept_or_frees_the_key_by_policy() {
+        let report = || Report::Finished(Outcome::Failure("declined".into()));
+        let kept = Settlement::of(report(), &Policy::activity().build().unwrap());
+        assert!(matches!(kept, Settlement::Done { keeping: Keeping::Final, .. }));
+        let freed = Settlement::of(report(), &Policy::default());
+        assert!(matches!(freed, Settlement::Freed(Some(_))));
+    }
+
+    #[test]
+    fn what_was_not_sent_frees_the_key_in_every_contract() {
+        let policy = Policy::builder().statuses(StatusRules::cnerium()).build().unwrap();
+        let settled = Settlement::of(Report::NotDispatched(response(502)), &policy);
+        assert_eq!(settled, Settlement::Freed(Some(Arc::new(response(502)))));
+    }
+
+    /// X3
+    #[test]
+    fn x3_a_panic_is_unknown_unless_the_policy_says_otherwise() {
+        let panicked = Settlement::of_panic(&Policy::default());
+        assert_eq!(panicked, Settlement::Unknown(Cause::Panicked));
+        let with = |finality| Policy::builder().panics(finality).build().unwrap();
+        assert_eq!(Settlement::of_panic(&with(Finality::Free)), Settlement::Freed(None));
+        let kept = Settlement::of_panic(&with(Finality::Final));
+        assert!(matches!(kept, Settlement::Done { .. }));
+        let timed_out = Settlement::of(Report::Unknown(Cause::TimedOut), &Policy::default());
+        assert_eq!(timed_out, Settlement::Unknown(Cause::TimedOut));
+    }
+
+    #[test]
+    fn the_written_record_keeps_the_claim_and_takes_its_times_from_the_policy() {
+        let claim = draft(7, Phase::Claimed { lease_until: Duration::from_secs(1) }).at(at(0));
+        let policy = Policy::default();
+        let written = done(201, Keeping::Final).draft(&claim, &policy, 8);
+        assert_eq!((written.fence, written.attempt), (claim.fence, claim.attempt));
+        assert_eq!(written.version, Version::of_write(8));
+        assert!(
+            matches!(written.phase, Phase::Done { expires_at, .. } if expires_at == policy.retention())
+        );
+        let freed = Settlement::Freed(None).draft(&claim, &policy, 8);
+        assert_eq!(freed.phase, Phase::Released { until: policy.tombstone() });
+        let unknown = Settlement::Unknown(Cause::TimedOut).draft(&claim, &policy, 8);
+        assert_eq!(unknown.phase, Phase::Unknown { cause: Cause::TimedOut });
+    }
+}
