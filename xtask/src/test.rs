@@ -1,0 +1,29 @@
+//! `cargo xtask test`: everything that must hold before a change is merged, in one command.
+//!
+//! The list of steps below is all of CI. A step that needs a server starts it itself; no step ever
+//! depends on something that a developer must have started by hand.
+
+use anyhow::Result;
+
+use crate::steps::{self, OnFailure, Step};
+use crate::workspace::{self, Workspace};
+use crate::{plant, tidy};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Passed on to `cargo test`
+    #[arg(last = true)]
+    extra: Vec<String>,
+}
+
+/// Takes the steps in order and stops at the first that fails.
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
+    let steps = [
+        Step::new("tests", || {
+            workspace::run(workspace.cargo().args(["test", "--workspace"]).args(&args.extra))
+        }),
+        Step::new("tidy", || tidy::run(workspace)),
+        Step::new("plant", || plant::run(workspace, &plant::Args::default())),
+    ];
+    steps::walk(&steps, OnFailure::Stop)
+}
