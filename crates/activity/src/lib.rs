@@ -1,1 +1,40 @@
-//! activity
+//! Onetake for functions: any async function, closure or service, executed once per key.
+//!
+//! An [`Executor`] is one operation with its settings. It gives every attempt under one key the same
+//! typed result, and runs the function only for the first. Results and failures are kept as JSON, so
+//! operators and other languages can read them. This door opens no connection and knows no store: it
+//! works on any store that the engine does.
+//!
+//! # Example
+//!
+//! ```
+//! use onetake_activity::{Executor, Failure};
+//! use onetake_core::{Asked, Key, Scope};
+//! use onetake_engine::{Engine, Memory};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let once = Executor::named(Engine::new(Memory::new()), "orders.create")?;
+//! let (scope, key) = (Scope::tenant_named("acme")?, Key::new("order-123")?);
+//! let order = || once.execute(&scope, &key, Asked::raw("2 of p1"), |_attempt| async {
+//!     Ok::<_, Failure>(String::from("order 1"))
+//! });
+//! assert_eq!(order().await?.value, "order 1");
+//! assert!(order().await?.is_repeat());
+//! # Ok(())
+//! # }
+//! ```
+
+mod ask;
+mod claims;
+mod error;
+mod executor;
+mod reply;
+mod service;
+
+pub use ask::Identity;
+pub use claims::Claims;
+pub use error::{ExecuteError, Failure};
+pub use executor::{Call, Executor};
+pub use reply::{Ending, IntoEnding, Source, Take, Taken};
+pub use service::OnceService;

@@ -43,7 +43,7 @@ impl Grounds {
 /// What one attempt may do.
 ///
 /// A new kind of decision must break every door, so this is no open-ended list.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a decision does nothing until it is carried out"]
 pub enum Decision<'r> {
     /// Claim the slot on these grounds and execute.
@@ -63,6 +63,8 @@ pub enum Decision<'r> {
         fence: Fence,
         /// Until when its lease runs.
         until: Timestamp,
+        /// Whether it was asked the same. Only then is it worth waiting for.
+        same: bool,
     },
     /// Nobody can say whether the effect happened, and the policy does not allow another try.
     Unknown {
@@ -91,10 +93,10 @@ pub fn decide<'r>(ask: &Ask, found: Option<&'r Record>, now: Timestamp) -> Decis
         Standing::Free => {
             Decision::Execute(Grounds { expected: Some(record.version), ..Grounds::FIRST })
         }
-        Standing::Live { until } => match ask.policy.on_live_mismatch() {
-            OnLiveMismatch::Mismatch if !same() => Decision::Mismatch,
-            OnLiveMismatch::Mismatch | OnLiveMismatch::InFlight => {
-                Decision::InFlight { fence: record.fence, until }
+        Standing::Live { until } => match (same(), ask.policy.on_live_mismatch()) {
+            (false, OnLiveMismatch::Mismatch) => Decision::Mismatch,
+            (same, OnLiveMismatch::Mismatch | OnLiveMismatch::InFlight) => {
+                Decision::InFlight { fence: record.fence, until, same }
             }
         },
         _ if !same() => Decision::Mismatch,
@@ -258,10 +260,13 @@ mod tests {
     }
 
     #[test]
-    fn x1_in_flight_tells_the_real_lease() {
+    fn x1_w20_in_flight_tells_the_real_lease_and_whether_it_was_asked_the_same() {
         let claim = draft(4, Phase::Claimed { lease_until: SECOND }).at(at(0));
+        let in_flight = |same| Decision::InFlight { fence: Fence(4), until: at(1_000), same };
         let decision = decide(&ask("body", Policy::builder()), Some(&claim), at(1));
-        assert_eq!(decision, Decision::InFlight { fence: Fence(4), until: at(1_000) });
+        assert_eq!(decision, in_flight(true));
+        let decision = decide(&ask("other", Policy::openwop()), Some(&claim), at(1));
+        assert_eq!(decision, in_flight(false), "W20: in flight first, and not worth waiting for");
     }
 
     #[test]

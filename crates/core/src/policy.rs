@@ -52,6 +52,8 @@ pub struct Policy {
     statuses: StatusRules,
     failures: Finality,
     panics: Finality,
+    /// The least retention that the contract allows.
+    retention_min: Duration,
 }
 
 /// A setting that contradicts a promise.
@@ -91,21 +93,19 @@ impl Policy {
     /// Begins with the safe defaults: a lease of 30 s, a retention of 24 h, duplicates wait 10 s, an
     /// unknown outcome is held, failures free the key.
     pub const fn builder() -> PolicyBuilder {
-        PolicyBuilder {
-            policy: Self {
-                lease: Duration::from_secs(30),
-                retention: DAY,
-                timeout: None,
-                answer_within: None,
-                on_in_flight: OnInFlight::Wait(Duration::from_secs(10)),
-                on_unknown: OnUnknown::Hold,
-                on_live_mismatch: OnLiveMismatch::Mismatch,
-                statuses: StatusRules::ietf(),
-                failures: Finality::Free,
-                panics: Finality::Unknown,
-            },
+        PolicyBuilder(Self {
+            lease: Duration::from_secs(30),
+            retention: DAY,
+            timeout: None,
+            answer_within: None,
+            on_in_flight: OnInFlight::Wait(Duration::from_secs(10)),
+            on_unknown: OnUnknown::Hold,
+            on_live_mismatch: OnLiveMismatch::Mismatch,
+            statuses: StatusRules::ietf(),
+            failures: Finality::Free,
+            panics: Finality::Unknown,
             retention_min: Duration::from_millis(1),
-        }
+        })
     }
 
     /// The contract of `OpenWOP`: kept at least 24 hours, 5xx executed again, other content under a
@@ -122,6 +122,11 @@ impl Policy {
     pub const fn activity() -> PolicyBuilder {
         let fortnight = Duration::from_secs(14 * 24 * 60 * 60);
         Self::builder().retention(fortnight).failures(Finality::Final)
+    }
+
+    /// Begins with these settings.
+    pub const fn to_builder(&self) -> PolicyBuilder {
+        PolicyBuilder(Self { ..*self })
     }
 
     /// How long a claim lives without a renewal.
@@ -206,76 +211,73 @@ impl Default for Policy {
 /// Builds a [`Policy`]; what is not set keeps its safe default.
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it is built"]
-pub struct PolicyBuilder {
-    policy: Policy,
-    retention_min: Duration,
-}
+pub struct PolicyBuilder(Policy);
 
 impl PolicyBuilder {
     /// How long a claim lives without a renewal: 100 ms to 1 h.
     pub const fn lease(mut self, lease: Duration) -> Self {
-        self.policy.lease = lease;
+        self.0.lease = lease;
         self
     }
 
     /// How long a finished record is kept, at most ten years.
     pub const fn retention(mut self, retention: Duration) -> Self {
-        self.policy.retention = retention;
+        self.0.retention = retention;
         self
     }
 
     /// The least retention that the contract allows.
     pub const fn retention_min(mut self, min: Duration) -> Self {
-        self.retention_min = min;
+        self.0.retention_min = min;
         self
     }
 
     /// How long an execution may take; past it the outcome is unknown. No limit by default.
     pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.policy.timeout = Some(timeout);
+        self.0.timeout = Some(timeout);
         self
     }
 
     /// How long a caller is kept. No limit by default.
     pub const fn answer_within(mut self, limit: Duration) -> Self {
-        self.policy.answer_within = Some(limit);
+        self.0.answer_within = Some(limit);
         self
     }
 
     /// Whether a duplicate waits or is refused.
     pub const fn on_in_flight(mut self, choice: OnInFlight) -> Self {
-        self.policy.on_in_flight = choice;
+        self.0.on_in_flight = choice;
         self
     }
 
     /// What may happen when the outcome is unknown.
     pub const fn on_unknown(mut self, choice: OnUnknown) -> Self {
-        self.policy.on_unknown = choice;
+        self.0.on_unknown = choice;
         self
     }
 
     /// What other content under a live key is told.
     pub const fn on_live_mismatch(mut self, choice: OnLiveMismatch) -> Self {
-        self.policy.on_live_mismatch = choice;
+        self.0.on_live_mismatch = choice;
         self
     }
 
     /// What becomes of a response, by status.
     pub const fn statuses(mut self, rules: StatusRules) -> Self {
-        self.policy.statuses = rules;
+        self.0.statuses = rules;
         self
     }
 
     /// What becomes of a function's failure.
     pub const fn failures(mut self, finality: Finality) -> Self {
-        self.policy.failures = finality;
+        self.0.failures = finality;
         self
     }
 
     /// What becomes of an execution that panicked: unknown by default, for nobody knows how far it
     /// came.
     pub const fn panics(mut self, finality: Finality) -> Self {
-        self.policy.panics = finality;
+        self.0.panics = finality;
         self
     }
 
@@ -284,11 +286,11 @@ impl PolicyBuilder {
     /// # Errors
     /// A [`PolicyError`] that names the setting and its bounds.
     pub fn build(self) -> Result<Policy, PolicyError> {
-        let Self { policy, retention_min } = self;
+        let Self(policy) = self;
         let ten_years = DAY * 3_650;
         let bounds = [
             ("the lease", Some(policy.lease), SECOND / 10, HOUR),
-            ("the retention", Some(policy.retention), retention_min, ten_years),
+            ("the retention", Some(policy.retention), policy.retention_min, ten_years),
             ("the timeout", policy.timeout, SECOND / 1_000, DAY),
             ("the limit of an answer", policy.answer_within, SECOND / 1_000, DAY),
             (
@@ -339,6 +341,8 @@ mod tests {
         );
         assert_eq!(Policy::openwop().retention(DAY * 2).build().unwrap().retention(), DAY * 2);
         assert!(Policy::builder().retention(SECOND).build().is_ok(), "other contracts may");
+        let derived = Policy::openwop().build().unwrap().to_builder().retention(SECOND).build();
+        assert!(derived.is_err(), "the least retention goes with the policy");
     }
 
     /// W14, W15

@@ -1,0 +1,168 @@
+//! An attempt that wants to execute, until its claim is decided.
+//!
+//! The caller may go away while the claim is on its way to the store. Then nobody knows whether it was
+//! written, and an orphaned claim would lapse into a needless unknown. So [`Pending`] finishes what was
+//! begun: when dropped in the middle of a claim, it repeats the very same write in a task of the engine
+//! and, if it wins, executes as if the caller were still there.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use onetake_core::{Ask, Draft, Grounds, Record, Report, Settlement, Timestamp, Version};
+use tokio::runtime::Handle;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::answer::{Answer, Attempt};
+use crate::engine::Engine;
+use crate::error::RunError;
+use crate::lease::Held;
+use crate::store::{Slots, Stamped, Swap};
+
+/// How often a claim is repeated while the store cannot say whether it is written.
+const CLAIM_TRIES_MAX: u32 = 6;
+/// How often the engine tries to take back a claim of which the store never said whether it was won.
+const DISOWN_TRIES_MAX: u32 = 20;
+
+/// A claim on its way: what it expects, what it writes, and whether it recovers.
+#[derive(Clone)]
+struct Claiming {
+    expected: Option<Version>,
+    draft: Draft,
+    recovery: bool,
+}
+
+/// An attempt that wants to execute.
+pub(crate) struct Pending<S, F, Fut>
+where
+    S: Slots,
+    F: FnOnce(Attempt) -> Fut + Send + 'static,
+    Fut: Future<Output = Report> + Send + 'static,
+{
+    pub(crate) ask: Ask,
+    engine: Engine<S>,
+    permit: Option<OwnedSemaphorePermit>,
+    execute: Option<F>,
+    claiming: Option<Claiming>,
+    makes: PhantomData<fn() -> Fut>,
+}
+
+impl<S, F, Fut> Pending<S, F, Fut>
+where
+    S: Slots,
+    F: FnOnce(Attempt) -> Fut + Send + 'static,
+    Fut: Future<Output = Report> + Send + 'static,
+{
+    pub(crate) fn new(engine: &Engine<S>, ask: Ask, execute: F) -> Self {
+        let (engine, execute) = (engine.clone(), Some(execute));
+        Self { ask, engine, permit: None, execute, claiming: None, makes: PhantomData }
+    }
+
+    /// Whether this process may execute one more; takes the permit if so. It comes before the claim,
+    /// so that no claim is ever made that cannot be executed.
+    pub(crate) fn is_ready(&mut self) -> bool {
+        self.permit = self.permit.take().or_else(|| self.engine.permit());
+        self.permit.is_some()
+    }
+
+    /// Gives the permit back: whoever waits for another's outcome must not keep others from executing.
+    pub(crate) fn rest(&mut self) {
+        self.permit = None;
+    }
+
+    /// Tries to claim the slot on `grounds`. Never gives [`Swap::Unknown`].
+    pub(crate) async fn claim(&mut self, grounds: Grounds) -> Result<Stamped<Swap>, RunError> {
+        let mint = &self.engine.0.mint;
+        let draft = self.ask.claim(grounds, mint.fence(), mint.id());
+        let Grounds { expected, recovery, .. } = grounds;
+        let claiming = self.claiming.insert(Claiming { expected, draft, recovery }).clone();
+        let reply = self.engine.claim(claiming).await;
+        if !matches!(&reply, Ok(Stamped { value: Swap::Won(_), .. })) {
+            self.claiming = None;
+        }
+        reply
+    }
+
+    /// Executes under `claim`, which was won at `now`, and waits for the answer as long as the policy
+    /// keeps a caller.
+    pub(crate) async fn own(
+        mut self,
+        claim: Arc<Record>,
+        now: Timestamp,
+    ) -> Result<Answer, RunError> {
+        let claiming = self.claiming.take().expect("invariant: a won claim was on its way");
+        let execute = self.execute.take().expect("invariant: nothing executed before the claim");
+        let permit = self.permit.take().expect("invariant: no claim without a permit");
+        let held =
+            Held::new(self.engine.clone(), self.ask.clone(), claim, claiming.recovery, permit);
+        let told = held.start(now, execute);
+        self.engine.hear(told, &self.ask.policy).await
+    }
+}
+
+impl<S, F, Fut> Drop for Pending<S, F, Fut>
+where
+    S: Slots,
+    F: FnOnce(Attempt) -> Fut + Send + 'static,
+    Fut: Future<Output = Report> + Send + 'static,
+{
+    fn drop(&mut self) {
+        let parts = (self.claiming.take(), self.execute.take(), self.permit.take());
+        let ((Some(claiming), Some(execute), Some(permit)), Ok(runtime)) =
+            (parts, Handle::try_current())
+        else {
+            return;
+        };
+        let (engine, ask) = (self.engine.clone(), self.ask.clone());
+        let finish = async move {
+            let recovery = claiming.recovery;
+            if let Ok(Stamped { value: Swap::Won(claim), now }) = engine.claim(claiming).await {
+                drop(Held::new(engine, ask, claim, recovery, permit).start(now, execute));
+            }
+        };
+        self.engine.0.tasks.spawn_on(finish, &runtime);
+    }
+}
+
+impl<S: Slots> Engine<S> {
+    /// Repeats one claim until the store can say whether it is written.
+    async fn claim(&self, claiming: Claiming) -> Result<Stamped<Swap>, RunError> {
+        let Claiming { expected, draft, .. } = claiming;
+        let mut unsure = None;
+        for failures in 1..=CLAIM_TRIES_MAX {
+            match self.swap(expected, draft.clone()).await {
+                Ok(Stamped { value: Swap::Unknown, .. }) => unsure = Some(RunError::ClaimUncertain),
+                // This call wrote nothing, but one before it may have.
+                Err(error) if unsure.is_some() => unsure = Some(error.into()),
+                Err(error) => return Err(error.into()),
+                Ok(known) => return Ok(known),
+            }
+            self.pause(failures).await;
+        }
+        self.0.tasks.spawn(self.clone().disown(draft));
+        Err(unsure.unwrap_or(RunError::ClaimUncertain))
+    }
+
+    /// Takes back a claim that nobody will execute, if it was written after all. Only the claimant may
+    /// do this, and only because it knows that nothing was dispatched.
+    async fn disown(self, draft: Draft) {
+        for failures in 1..=DISOWN_TRIES_MAX {
+            self.pause(failures).await;
+            let found = match self.read(draft.address.slot()).await {
+                Ok(found) => found.value,
+                Err(_) => continue,
+            };
+            let Some(claim) = found.filter(|there| there.fence == draft.fence && there.is_open())
+            else {
+                return;
+            };
+            let policy = onetake_core::Policy::default();
+            let release = Settlement::Freed(None).draft(&claim, &policy, self.0.mint.id());
+            if let Ok(Stamped { value: Swap::Won(_), .. }) =
+                self.swap(Some(claim.version), release).await
+            {
+                self.0.waiters.nudge(draft.address.slot());
+                return;
+            }
+        }
+    }
+}

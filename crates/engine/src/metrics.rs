@@ -1,0 +1,98 @@
+//! Every metric of the engine, and its labels, once.
+//!
+//! Handles are taken when an engine is made, so install the recorder before. No metric ever carries a
+//! key, a body or a header; slots appear in logs as a hash under a key that the process never tells.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+
+use metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, gauge};
+use onetake_core::Slot;
+
+use crate::answer::Answer;
+use crate::error::RunError;
+
+/// Walks that ended, by `answer`.
+pub const ANSWERS_TOTAL: &str = "onetake_answers_total";
+/// Walks that failed, by `code`.
+pub const FAILURES_TOTAL: &str = "onetake_failures_total";
+/// Executions that lost their claim before they were recorded. Page someone.
+pub const FENCED_TOTAL: &str = "onetake_fenced_total";
+/// Renewals that the store did not confirm.
+pub const RENEWALS_FAILED_TOTAL: &str = "onetake_renewals_failed_total";
+/// Records that the sweeper removed.
+pub const SWEPT_TOTAL: &str = "onetake_swept_total";
+/// Unknown outcomes that ended because nobody settled them in time.
+pub const UNKNOWN_ENDED_TOTAL: &str = "onetake_unknown_ended_total";
+/// Executions under way.
+pub const EXECUTING: &str = "onetake_executing";
+
+/// The handles of one engine.
+pub(crate) struct Meters {
+    pub(crate) fenced: Counter,
+    pub(crate) renewals_failed: Counter,
+    pub(crate) swept: Counter,
+    pub(crate) unknown_ended: Counter,
+    pub(crate) executing: Gauge,
+    answers: [(&'static str, Counter); 8],
+    veil: RandomState,
+}
+
+impl Meters {
+    pub(crate) fn new() -> Self {
+        describe_counter!(ANSWERS_TOTAL, "Walks that ended, by answer");
+        describe_counter!(FAILURES_TOTAL, "Walks that failed, by code");
+        describe_counter!(FENCED_TOTAL, "Executions that lost their claim: page someone");
+        describe_counter!(RENEWALS_FAILED_TOTAL, "Renewals that the store did not confirm");
+        describe_counter!(SWEPT_TOTAL, "Records that the sweeper removed");
+        describe_counter!(UNKNOWN_ENDED_TOTAL, "Unknown outcomes that nobody settled in time");
+        describe_gauge!(EXECUTING, "Executions under way");
+        let answers = [
+            "executed",
+            "replayed",
+            "joined",
+            "freed",
+            "mismatch",
+            "in_flight",
+            "still_executing",
+            "unknown",
+        ];
+        Self {
+            fenced: counter!(FENCED_TOTAL),
+            renewals_failed: counter!(RENEWALS_FAILED_TOTAL),
+            swept: counter!(SWEPT_TOTAL),
+            unknown_ended: counter!(UNKNOWN_ENDED_TOTAL),
+            executing: gauge!(EXECUTING),
+            answers: answers.map(|name| (name, counter!(ANSWERS_TOTAL, "answer" => name))),
+            veil: RandomState::new(),
+        }
+    }
+
+    /// Counts how a walk ended.
+    pub(crate) fn count(&self, ended: &Result<Answer, RunError>) {
+        match ended {
+            Ok(answer) => {
+                let counter = self.answers.iter().find(|(name, _)| *name == answer.name());
+                counter.expect("invariant: every answer has a counter").1.increment(1);
+            }
+            Err(error) => counter!(FAILURES_TOTAL, "code" => error.code().as_str()).increment(1),
+        }
+    }
+
+    /// The slot as it may appear in a log: a hash that only this process could compute.
+    pub(crate) const fn veiled<'a>(&'a self, slot: &'a Slot) -> Veiled<'a> {
+        Veiled { veil: &self.veil, slot }
+    }
+}
+
+/// Computed only when a log line is really written.
+pub(crate) struct Veiled<'a> {
+    veil: &'a RandomState,
+    slot: &'a Slot,
+}
+
+impl fmt::Display for Veiled<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.veil.hash_one(self.slot))
+    }
+}

@@ -1,0 +1,105 @@
+//! The walk for effects outside our store: claim, execute, complete, answer.
+//!
+//! ```text
+//! Ask ──claim──▶ won ──▶ execute ──complete──▶ Answer
+//!         └────▶ lost ──decide──▶ replay · mismatch · in flight · unknown ──▶ Answer
+//!                   └──▶ execute ──▶ claim again, naming what was seen
+//! ```
+//!
+//! The first store call is the claim, so a new key costs two writes and a replay none. This file never
+//! executes anything itself and never answers before the outcome is durable: `own.rs` does the one and
+//! waits for the other.
+
+use onetake_core::{Ask, Grounds, Record, Report, decide};
+
+use crate::answer::{Answer, Attempt, Step};
+use crate::claim::Pending;
+use crate::engine::Engine;
+use crate::error::RunError;
+use crate::store::{Slots, Stamped, Swap};
+use crate::waiting::Waiting;
+
+/// How often one attempt may lose its claim to rivals before it is refused as busy.
+const RIVALS_MAX: u32 = 64;
+
+impl<S: Slots> Engine<S> {
+    /// Runs `execute` at most once at a time for the slot of `ask`, never again once its outcome is
+    /// kept, and answers every attempt with that outcome.
+    ///
+    /// `execute` runs in a task of the engine under a lease that is renewed while it lives. What it
+    /// reports is durable before this returns it. If it falls silent the outcome is unknown, and the
+    /// policy of the operation says what may happen then.
+    ///
+    /// # Errors
+    /// A [`RunError`] when the promise could not be kept. Except for
+    /// [`RunError::ExecutedNotRecorded`], [`RunError::Fenced`] and [`RunError::Lost`], nothing was
+    /// executed by this attempt.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing but who hears the answer: a claim that was begun is
+    /// finished, an execution goes on, and its outcome is recorded. A seat among the waiters is given
+    /// back.
+    pub async fn run<F, Fut>(&self, ask: Ask, execute: F) -> Result<Answer, RunError>
+    where
+        F: FnOnce(Attempt) -> Fut + Send + 'static,
+        Fut: Future<Output = Report> + Send + 'static,
+    {
+        self.refuse_when_stopping()?;
+        self.start_sweeper();
+        let ended = self.walk(Pending::new(self, ask, execute)).await;
+        self.0.meters.count(&ended);
+        ended
+    }
+
+    async fn walk<F, Fut>(&self, mut pending: Pending<S, F, Fut>) -> Result<Answer, RunError>
+    where
+        F: FnOnce(Attempt) -> Fut + Send + 'static,
+        Fut: Future<Output = Report> + Send + 'static,
+    {
+        let (mut grounds, mut waiting, mut rivals) = (Grounds::FIRST, Waiting::default(), 0);
+        loop {
+            // Whoever waits only looks; whoever may execute claims at once, without looking first.
+            let ready = !waiting.is_seated() && pending.is_ready();
+            let Stamped { now, value: found } = if ready {
+                match pending.claim(grounds).await? {
+                    Stamped { now, value: Swap::Won(claim) } => {
+                        return pending.own(claim, now).await;
+                    }
+                    Stamped { now, value: Swap::Lost(found) } => Stamped { now, value: found },
+                    Stamped { value: Swap::Unknown, .. } => return Err(RunError::ClaimUncertain),
+                }
+            } else {
+                self.read(pending.ask.address.slot()).await?
+            };
+            belongs(found.as_deref(), &pending.ask)?;
+            match Step::of(decide(&pending.ask, found.as_deref(), now), now) {
+                Step::Say(answer) => return Ok(answer),
+                Step::Wait { same, lease_left } => {
+                    pending.rest();
+                    if let Some(answer) = waiting.attend(self, &pending.ask, same, lease_left).await
+                    {
+                        return Ok(answer);
+                    }
+                }
+                Step::Execute(next) => {
+                    if let Some(answer) = waiting.share(found.as_deref(), now) {
+                        return Ok(answer);
+                    }
+                    if rivals == RIVALS_MAX || !pending.is_ready() {
+                        return Err(RunError::Busy("too many executions or rivals at once"));
+                    }
+                    (grounds, rivals) = (next, rivals + 1);
+                    waiting.leave();
+                }
+            }
+        }
+    }
+}
+
+/// No digest, however it came to be equal, may answer for another address.
+pub(crate) fn belongs(found: Option<&Record>, ask: &Ask) -> Result<(), RunError> {
+    match found {
+        Some(record) if record.address != ask.address => Err(RunError::Collision),
+        Some(_) | None => Ok(()),
+    }
+}

@@ -1,0 +1,176 @@
+//! Housekeeping off the hot path: what has expired goes, and unknowns that nobody settles end.
+//!
+//! Sweeping is about space, never about truth: expiry is judged whenever a record is read. Every step
+//! is bounded, and between steps others get their turn.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use bytes::Bytes;
+use onetake_core::{Draft, Phase, Record, Slot, Standing, Timestamp, Version};
+use serde::Serialize;
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::sleep;
+
+use crate::engine::{Engine, Inner};
+use crate::error::RunError;
+use crate::journal::{Commit, Journal, Lane, Tx, Write};
+use crate::store::{Slots, StoreError};
+
+/// The lane on which acts that end a record are kept.
+#[must_use]
+pub fn audit_lane() -> Lane {
+    Lane(Bytes::from_static(b"audit"))
+}
+
+/// How long an ended unknown keeps its tombstone.
+const ENDED_TOMBSTONE: Duration = Duration::from_secs(60 * 60);
+/// Steps of one cleanup, at most: a bound, not a limit that anyone should meet.
+const STEPS_MAX: usize = 1_000_000;
+
+/// The task that sweeps, started with the first walk and ended with the engine.
+#[derive(Debug, Default)]
+pub(crate) struct Sweeper(OnceLock<JoinHandle<()>>);
+
+impl Sweeper {
+    pub(crate) fn stop(&self) {
+        if let Some(task) = self.0.get() {
+            task.abort();
+        }
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl<S: Slots> Engine<S> {
+    /// Removes everything that has expired; gives how many records went. The sweeper does the same
+    /// unasked, so nobody needs to call this.
+    ///
+    /// # Errors
+    /// When the store fails; what was removed before stays removed.
+    ///
+    /// # Cancel safety
+    /// Stops between two steps; the next call goes on from there.
+    pub async fn cleanup(&self) -> Result<usize, RunError> {
+        // A round may begin in the middle of the store, so two ends must be seen.
+        let (mut removed, mut ends) = (0, 0);
+        for _ in 0..STEPS_MAX {
+            let swept = self.sweep_step().await?;
+            removed += swept.0;
+            ends += u32::from(swept.1);
+            if ends >= 2 {
+                break;
+            }
+            yield_now().await;
+        }
+        Ok(removed)
+    }
+
+    async fn sweep_step(&self) -> Result<(usize, bool), StoreError> {
+        let swept = self.0.store.sweep(self.0.limits.sweep_step).await?.value;
+        self.0.meters.swept.increment(swept.removed as u64);
+        Ok((swept.removed, swept.done))
+    }
+
+    /// Starts the sweeper, once.
+    pub(crate) fn start_sweeper(&self) {
+        self.0.sweeper.0.get_or_init(|| {
+            // The task must not keep the engine alive.
+            let weak = std::sync::Arc::downgrade(&self.0);
+            let every = self.0.limits.sweep_every;
+            tokio::spawn(async move {
+                loop {
+                    sleep(every).await;
+                    let Some(inner) = weak.upgrade() else { return };
+                    if let Err(error) = Engine::<S>(inner).cleanup().await {
+                        tracing::warn!(%error, "sweeping failed; it goes on next time");
+                    }
+                }
+            })
+        });
+    }
+}
+
+/// What the audit lane says of an unknown that ended because nobody settled it.
+#[derive(Serialize)]
+struct Ended<'a> {
+    act: &'static str,
+    tenant: &'a str,
+    operation: &'a str,
+    slot: String,
+    fence: String,
+    attempt: u32,
+    unknown_since_ms: u64,
+}
+
+impl<S: Journal> Engine<S> {
+    /// Ends unknown outcomes that nobody settled within the hold retention: their keys become free,
+    /// with an audit entry in the same commit. Gives how many ended.
+    ///
+    /// # Errors
+    /// When the store fails; what ended before stays ended.
+    ///
+    /// # Cancel safety
+    /// Stops between two records; calling again begins anew.
+    pub async fn end_forgotten_unknowns(&self) -> Result<usize, RunError> {
+        let (mut ended, mut after): (usize, Option<Slot>) = (0, None);
+        for _ in 0..STEPS_MAX {
+            let step = self.0.limits.sweep_step;
+            let page = self.0.store.scan_slots(None, after.as_ref(), step).await?;
+            for record in &page.value.items {
+                if self.0.is_forgotten(record, page.now) && self.end(record).await? {
+                    ended += 1;
+                }
+            }
+            after = page.value.items.last().map(|record| record.address.slot().clone());
+            if !page.value.more {
+                break;
+            }
+        }
+        self.0.meters.unknown_ended.increment(ended as u64);
+        Ok(ended)
+    }
+
+    async fn end(&self, record: &Record) -> Result<bool, RunError> {
+        let address = &record.address;
+        let entry = serde_json::to_vec(&Ended {
+            act: "unknown_ended",
+            tenant: address.scope().tenant().as_str(),
+            operation: address.operation().as_str(),
+            slot: self.0.meters.veiled(address.slot()).to_string(),
+            fence: record.fence.to_string(),
+            attempt: record.attempt,
+            unknown_since_ms: record.since.as_millis(),
+        });
+        let entry = entry.expect("invariant: names and numbers can be written as JSON");
+        let released = Draft {
+            version: Version::of_write(self.0.mint.id()),
+            fence: record.fence,
+            address: address.clone(),
+            fingerprint: record.fingerprint.clone(),
+            attempt: record.attempt,
+            since: Duration::ZERO,
+            phase: Phase::Released { until: ENDED_TOMBSTONE },
+        };
+        let tx = Tx::on_slot(Some(record.version), released)
+            .write(Write::Append(audit_lane(), entry.into()));
+        let commit = self.0.store.commit(tx).await?.value;
+        Ok(matches!(commit, Commit::Committed { .. } | Commit::Repeated))
+    }
+}
+
+impl<S> Inner<S> {
+    fn is_forgotten(&self, record: &Record, now: Timestamp) -> bool {
+        match record.standing(now) {
+            Standing::Unknown { since, .. } => now.since(since) >= self.limits.hold_retention,
+            Standing::Live { .. }
+            | Standing::Final { .. }
+            | Standing::Retryable(_)
+            | Standing::Free => false,
+        }
+    }
+}

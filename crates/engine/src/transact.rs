@@ -1,0 +1,283 @@
+//! The walk for effects inside our store: decide, compute, commit, answer.
+//!
+//! The record and its effects are one commit, so there is no lease, no unknown and one durable write.
+//! The effects are computed by a pure function over what it read; every document that it read is
+//! checked by the commit, so it is as if it had run alone. When a check fails it is run again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use onetake_core::{
+    Ask, Draft, Grounds, Keeping, Outcome, Record, Report, Settlement, Timestamp, decide,
+};
+use tokio::time::timeout;
+
+use crate::answer::{Answer, Step};
+use crate::engine::Engine;
+use crate::error::RunError;
+use crate::journal::{
+    Check, Commit, Counter, Cursor, Doc, Document, Found, Journal, Place, Position, Tx, Write,
+};
+use crate::run::belongs;
+use crate::store::{Stamped, StoreError};
+use crate::wait::News;
+use crate::waiting::Waiting;
+
+/// How often a transaction is computed again because others came first, or because it reads more.
+const ROUNDS_MAX: u32 = 128;
+/// How often one commit is repeated while the store cannot say whether it is written.
+const COMMIT_TRIES_MAX: u32 = 6;
+
+/// What a transaction may look at. Looking at a document makes the commit depend on it.
+#[derive(Debug)]
+pub struct View {
+    now: Timestamp,
+    found: BTreeMap<Place, Found>,
+}
+
+/// A place that must be read before the transaction can be computed. Pass it on with `?`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Need(Place);
+
+impl View {
+    /// The store's time. Not checked: the commit may come a little later.
+    #[must_use]
+    pub const fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// The document, if it exists.
+    ///
+    /// # Errors
+    /// [`Need`] when it was not read yet; the transaction is then computed again.
+    pub fn doc(&self, doc: &Doc) -> Result<Option<&Document>, Need> {
+        let place = Place::Doc(doc.clone());
+        match self.found.get(&place) {
+            Some(Found::Doc(document)) => Ok(document.as_ref()),
+            _ => Err(Need(place)),
+        }
+    }
+
+    /// The counter, as it was a moment ago. The commit does not depend on it; demand
+    /// [`Check::AtLeast`] where it must not fall below a value.
+    ///
+    /// # Errors
+    /// [`Need`] when it was not read yet; the transaction is then computed again.
+    pub fn counter(&self, counter: &Counter) -> Result<i64, Need> {
+        let place = Place::Counter(counter.clone());
+        match self.found.get(&place) {
+            Some(Found::Counter(value)) => Ok(*value),
+            _ => Err(Need(place)),
+        }
+    }
+
+    /// The cursor, as it was a moment ago. The commit does not depend on it.
+    ///
+    /// # Errors
+    /// [`Need`] when it was not read yet; the transaction is then computed again.
+    pub fn cursor(&self, cursor: &Cursor) -> Result<Position, Need> {
+        let place = Place::Cursor(cursor.clone());
+        match self.found.get(&place) {
+            Some(Found::Cursor(position)) => Ok(*position),
+            _ => Err(Need(place)),
+        }
+    }
+
+    /// Every document that was looked at must still be as it was.
+    fn checks(&self) -> impl Iterator<Item = Check> {
+        self.found.iter().filter_map(|(place, found)| match (place, found) {
+            (Place::Doc(doc), Found::Doc(document)) => {
+                Some(Check::Doc(doc.clone(), document.as_ref().map(|there| there.version)))
+            }
+            _ => None,
+        })
+    }
+}
+
+/// What a transaction does: its outcome, and what it writes beside the record.
+#[derive(Debug, Clone)]
+#[must_use = "effects happen only when they are given to the walk"]
+pub struct Effects {
+    outcome: Outcome,
+    checks: Vec<Check>,
+    writes: Vec<Write>,
+}
+
+impl Effects {
+    /// An outcome without effects so far.
+    pub const fn new(outcome: Outcome) -> Self {
+        Self { outcome, checks: Vec::new(), writes: Vec::new() }
+    }
+
+    /// Writes a document.
+    pub fn put(self, doc: Doc, value: impl Into<Bytes>) -> Self {
+        self.write(Write::Put(doc, value.into()))
+    }
+
+    /// Writes this as well.
+    pub fn write(mut self, write: Write) -> Self {
+        self.writes.push(write);
+        self
+    }
+
+    /// Demands this as well.
+    pub fn check(mut self, check: Check) -> Self {
+        self.checks.push(check);
+        self
+    }
+}
+
+impl<S: Journal> Engine<S> {
+    /// Computes `effects` and commits them with the record of `ask`, once; every further attempt gets
+    /// the same outcome.
+    ///
+    /// `effects` must be pure: it is run again when others came first. An outcome that the policy does
+    /// not keep may have no effects.
+    ///
+    /// # Errors
+    /// A [`RunError`] when the promise could not be kept. After [`RunError::ExecutedNotRecorded`] the
+    /// commit may have happened; a retry with the same key tells.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the transaction committed whole or not at all; a retry with the same
+    /// key tells.
+    pub async fn transact<F>(&self, ask: Ask, effects: F) -> Result<Answer, RunError>
+    where
+        F: Fn(&View) -> Result<Effects, Need> + Send,
+    {
+        self.refuse_when_stopping()?;
+        self.start_sweeper();
+        let ended = self.walk_inside(&ask, effects).await;
+        self.0.meters.count(&ended);
+        ended
+    }
+
+    async fn walk_inside<F>(&self, ask: &Ask, effects: F) -> Result<Answer, RunError>
+    where
+        F: Fn(&View) -> Result<Effects, Need> + Send,
+    {
+        let (mut needed, mut waiting, mut rounds) = (Vec::new(), Waiting::default(), 0);
+        loop {
+            let (found, view) = self.look(ask, &needed).await?;
+            belongs(found.as_deref(), ask)?;
+            match Step::of(decide(ask, found.as_deref(), view.now), view.now) {
+                Step::Say(answer) => return Ok(answer),
+                Step::Wait { same, lease_left } => {
+                    if let Some(answer) = waiting.attend(self, ask, same, lease_left).await {
+                        return Ok(answer);
+                    }
+                }
+                Step::Execute(grounds) => {
+                    if let Some(answer) = waiting.share(found.as_deref(), view.now) {
+                        return Ok(answer);
+                    }
+                    if rounds == ROUNDS_MAX {
+                        return Err(RunError::Busy("too many rivals for one transaction"));
+                    }
+                    rounds += 1;
+                    match effects(&view) {
+                        Err(Need(place)) => needed.push(place),
+                        Ok(effects) => match self.commit(ask, grounds, &view, effects).await? {
+                            Some(answer) => return Ok(answer),
+                            None => waiting.leave(),
+                        },
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<S: Journal> Engine<S> {
+    /// Reads the slot and every place that the transaction needs, at one moment.
+    async fn look(
+        &self,
+        ask: &Ask,
+        needed: &[Place],
+    ) -> Result<(Option<Arc<Record>>, View), RunError> {
+        let mut places = vec![Place::Slot(ask.address.slot().clone())];
+        places.extend_from_slice(needed);
+        let fetched = timeout(self.0.limits.store_within, self.0.store.fetch(&places)).await;
+        let Stamped { now, value } =
+            fetched.map_err(|_| StoreError::Unavailable("no reply in time".into()))??;
+        let mut value = value.into_iter();
+        let Some(Found::Slot(found)) = value.next() else {
+            return Err(StoreError::Corrupt("asked for a slot, got another thing".into()).into());
+        };
+        let found_places = needed.iter().cloned().zip(value).collect();
+        Ok((found, View { now, found: found_places }))
+    }
+
+    /// Commits once. `None`: others came first, compute again.
+    async fn commit(
+        &self,
+        ask: &Ask,
+        grounds: Grounds,
+        view: &View,
+        effects: Effects,
+    ) -> Result<Option<Answer>, RunError> {
+        let Effects { outcome, checks, writes } = effects;
+        let settlement = Settlement::of(Report::Finished(outcome), &ask.policy);
+        let Settlement::Done { outcome, keeping: Keeping::Final } = &settlement else {
+            return refused_without_effects(settlement, &writes).map(Some);
+        };
+        let draft = self.done(ask, grounds, &settlement);
+        let fence = draft.fence;
+        let mut tx = Tx::on_slot(grounds.expected, draft);
+        tx = view.checks().chain(checks).fold(tx, Tx::check);
+        tx = writes.into_iter().fold(tx, Tx::write);
+        let Some(since) = self.commit_known(tx).await? else { return Ok(None) };
+        let (outcome, expires_at) = (Arc::clone(outcome), since.after(ask.policy.retention()));
+        self.0.waiters.settle(ask.address.slot(), || News {
+            fence,
+            since,
+            fingerprint: ask.asked.fingerprint().clone(),
+            settlement,
+            expires_at: Some(expires_at),
+        });
+        Ok(Some(Answer::Executed { outcome, expires_at: Some(expires_at) }))
+    }
+
+    fn done(&self, ask: &Ask, grounds: Grounds, settlement: &Settlement) -> Draft {
+        let (fence, write) = (self.0.mint.fence(), self.0.mint.id());
+        // A record that was never claimed is drafted from the claim that would have been.
+        let claim = ask.claim(grounds, fence, write).at(Timestamp::ZERO);
+        settlement.draft(&claim, &ask.policy, write)
+    }
+
+    /// Repeats one commit until the store can say whether it is written. Gives when, if it is.
+    async fn commit_known(&self, tx: Tx) -> Result<Option<Timestamp>, RunError> {
+        let mut unsure = false;
+        for failures in 1..=COMMIT_TRIES_MAX {
+            let reply = timeout(self.0.limits.store_within, self.0.store.commit(tx.clone())).await;
+            match reply {
+                Ok(Ok(Stamped { now, value })) => match value {
+                    Commit::Committed { .. } | Commit::Repeated => return Ok(Some(now)),
+                    // An earlier copy may have been written and then replaced by somebody else; the
+                    // next look at the slot tells, for the record of this key would be there.
+                    Commit::Conflict { .. } => return Ok(None),
+                    Commit::Unknown => unsure = true,
+                },
+                Ok(Err(error)) if !unsure => return Err(error.into()),
+                Ok(Err(_)) => {}
+                Err(_) => unsure = true,
+            }
+            self.pause(failures).await;
+        }
+        Err(RunError::ExecutedNotRecorded)
+    }
+}
+
+/// An outcome that is not kept changes nothing, so it is answered and not written.
+fn refused_without_effects(settlement: Settlement, writes: &[Write]) -> Result<Answer, RunError> {
+    if !writes.is_empty() {
+        return Err(RunError::EffectsNotKept);
+    }
+    match settlement {
+        Settlement::Done { outcome, .. } | Settlement::Freed(Some(outcome)) => {
+            Ok(Answer::Executed { outcome, expires_at: None })
+        }
+        Settlement::Freed(None) | Settlement::Unknown(_) => Ok(Answer::Freed),
+    }
+}
