@@ -121,6 +121,7 @@ impl Ask {
             address: Arc::clone(&self.address),
             fingerprint: self.asked.fingerprint().clone(),
             attempt: grounds.attempt,
+            recovery: grounds.recovery,
             since: std::time::Duration::ZERO,
             phase: Phase::Claimed { lease_until: self.policy.lease() },
         }
@@ -274,7 +275,9 @@ mod tests {
         let ask = ask("body", Policy::builder().lease(SECOND));
         let claim = ask.claim(Grounds { attempt: 2, ..Grounds::FIRST }, Fence(5), 6);
         assert_eq!(claim.phase, Phase::Claimed { lease_until: SECOND });
-        assert_eq!((claim.fence, claim.attempt), (Fence(5), 2));
+        assert_eq!((claim.fence, claim.attempt, claim.recovery), (Fence(5), 2, false));
+        let recovery = Grounds { recovery: true, ..Grounds::FIRST };
+        assert!(ask.claim(recovery, Fence(5), 6).recovery, "the record remembers it");
         assert_eq!(claim.version, Version::of_write(6));
         assert_eq!(&claim.fingerprint, ask.asked.fingerprint());
     }

@@ -75,6 +75,8 @@ pub enum Cause {
     Panicked,
     /// The executor itself says so: a connection broke after the request was sent, say.
     Reported,
+    /// A recovery came to nothing that is kept, so the attempt before it is as unknown as it was.
+    Unrecovered,
 }
 
 /// Whether a finished record answers further attempts.
@@ -128,6 +130,8 @@ pub struct Record<T = Timestamp> {
     pub fingerprint: Fingerprint,
     /// The how-manieth execution this is, from 1.
     pub attempt: u32,
+    /// Whether an earlier attempt, whose outcome nobody knows, may already have had its effect.
+    pub recovery: bool,
     /// When this phase began.
     pub since: T,
     /// Where it stands.
@@ -157,6 +161,7 @@ impl Draft {
             address: self.address,
             fingerprint: self.fingerprint,
             attempt: self.attempt,
+            recovery: self.recovery,
             since: now.after(self.since),
             phase,
         }

@@ -73,9 +73,16 @@ impl Settlement {
     }
 
     /// The record that this settlement of `claim` writes.
+    ///
+    /// A recovery settles the attempt before it only with an outcome that is kept. If it comes to
+    /// anything less, that attempt is as unknown as it was: freeing the key would forget that its
+    /// effect may have happened.
     #[must_use]
     pub fn draft(&self, claim: &Record, policy: &Policy, write: u128) -> Draft {
         let phase = match self {
+            Self::Done { keeping: Keeping::Retryable, .. } | Self::Freed(_) if claim.recovery => {
+                Phase::Unknown { cause: Cause::Unrecovered }
+            }
             Self::Done { outcome, keeping } => Phase::Done {
                 outcome: Arc::clone(outcome),
                 keeping: *keeping,
@@ -90,6 +97,7 @@ impl Settlement {
             address: Arc::clone(&claim.address),
             fingerprint: claim.fingerprint.clone(),
             attempt: claim.attempt,
+            recovery: claim.recovery,
             since: Duration::ZERO,
             phase,
         }
@@ -158,6 +166,21 @@ mod tests {
         assert!(matches!(kept, Settlement::Done { .. }));
         let timed_out = Settlement::of(Report::Unknown(Cause::TimedOut), &Policy::default());
         assert_eq!(timed_out, Settlement::Unknown(Cause::TimedOut));
+    }
+
+    /// X3: what an earlier attempt may have done is not forgotten because a later one did nothing.
+    #[test]
+    fn x3_a_recovery_that_comes_to_nothing_leaves_the_key_unknown() {
+        let phase = Phase::Claimed { lease_until: Duration::from_secs(1) };
+        let mut claim = draft(7, phase).at(at(0));
+        claim.recovery = true;
+        let policy = Policy::default();
+        let unrecovered = Phase::Unknown { cause: Cause::Unrecovered };
+        for nothing in [Settlement::Freed(None), done(503, Keeping::Retryable)] {
+            assert_eq!(nothing.draft(&claim, &policy, 8).phase, unrecovered, "{nothing:?}");
+        }
+        let kept = done(201, Keeping::Final).draft(&claim, &policy, 8);
+        assert!(matches!(kept.phase, Phase::Done { .. }), "an outcome that is kept settles it");
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub(crate) fn draft(id: u128, phase: Phase<Duration>) -> Draft {
         address: address("k"),
         fingerprint: Asked::raw("body").fingerprint().clone(),
         attempt: 1,
+        recovery: false,
         since: Duration::ZERO,
         phase,
     }

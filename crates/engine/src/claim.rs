@@ -8,9 +8,10 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use onetake_core::{Ask, Draft, Grounds, Record, Report, Settlement, Timestamp, Version};
+use onetake_core::{Ask, Draft, Grounds, Policy, Record, Report, Settlement, Version};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 use crate::answer::{Answer, Attempt};
 use crate::engine::Engine;
@@ -23,12 +24,13 @@ const CLAIM_TRIES_MAX: u32 = 6;
 /// How often the engine tries to take back a claim of which the store never said whether it was won.
 const DISOWN_TRIES_MAX: u32 = 20;
 
-/// A claim on its way: what it expects, what it writes, and whether it recovers.
+/// A claim on its way: what it expects, what it writes, and since when.
 #[derive(Clone)]
 struct Claiming {
     expected: Option<Version>,
     draft: Draft,
-    recovery: bool,
+    sent: Instant,
+    policy: Arc<Policy>,
 }
 
 /// An attempt that wants to execute.
@@ -73,8 +75,9 @@ where
     pub(crate) async fn claim(&mut self, grounds: Grounds) -> Result<Stamped<Swap>, RunError> {
         let mint = &self.engine.0.mint;
         let draft = self.ask.claim(grounds, mint.fence(), mint.id());
-        let Grounds { expected, recovery, .. } = grounds;
-        let claiming = self.claiming.insert(Claiming { expected, draft, recovery }).clone();
+        let (sent, policy) = (Instant::now(), Arc::clone(&self.ask.policy));
+        let claiming = Claiming { expected: grounds.expected, draft, sent, policy };
+        let claiming = self.claiming.insert(claiming).clone();
         let reply = self.engine.claim(claiming).await;
         if !matches!(&reply, Ok(Stamped { value: Swap::Won(_), .. })) {
             self.claiming = None;
@@ -82,19 +85,14 @@ where
         reply
     }
 
-    /// Executes under `claim`, which was won at `now`, and waits for the answer as long as the policy
-    /// keeps a caller.
-    pub(crate) async fn own(
-        mut self,
-        claim: Arc<Record>,
-        now: Timestamp,
-    ) -> Result<Answer, RunError> {
+    /// Executes under `claim`, which was won, and waits for the answer as long as the policy keeps a
+    /// caller.
+    pub(crate) async fn own(mut self, claim: Arc<Record>) -> Result<Answer, RunError> {
         let claiming = self.claiming.take().expect("invariant: a won claim was on its way");
         let execute = self.execute.take().expect("invariant: nothing executed before the claim");
         let permit = self.permit.take().expect("invariant: no claim without a permit");
-        let held =
-            Held::new(self.engine.clone(), self.ask.clone(), claim, claiming.recovery, permit);
-        let told = held.start(now, execute);
+        let held = Held::new(self.engine.clone(), self.ask.clone(), claim, permit);
+        let told = held.start(claiming.sent, execute);
         self.engine.hear(told, &self.ask.policy).await
     }
 }
@@ -114,9 +112,9 @@ where
         };
         let (engine, ask) = (self.engine.clone(), self.ask.clone());
         let finish = async move {
-            let recovery = claiming.recovery;
-            if let Ok(Stamped { value: Swap::Won(claim), now }) = engine.claim(claiming).await {
-                drop(Held::new(engine, ask, claim, recovery, permit).start(now, execute));
+            let sent = claiming.sent;
+            if let Ok(Stamped { value: Swap::Won(claim), .. }) = engine.claim(claiming).await {
+                drop(Held::new(engine, ask, claim, permit).start(sent, execute));
             }
         };
         self.engine.0.tasks.spawn_on(finish, &runtime);
@@ -126,7 +124,7 @@ where
 impl<S: Slots> Engine<S> {
     /// Repeats one claim until the store can say whether it is written.
     async fn claim(&self, claiming: Claiming) -> Result<Stamped<Swap>, RunError> {
-        let Claiming { expected, draft, .. } = claiming;
+        let Claiming { expected, draft, policy, .. } = claiming;
         let mut unsure = None;
         for failures in 1..=CLAIM_TRIES_MAX {
             match self.swap(expected, draft.clone()).await {
@@ -138,29 +136,26 @@ impl<S: Slots> Engine<S> {
             }
             self.pause(failures).await;
         }
-        self.0.tasks.spawn(self.clone().disown(draft));
+        let engine = self.clone();
+        self.0.tasks.spawn(async move { engine.disown(&draft, &policy).await });
         Err(unsure.unwrap_or(RunError::ClaimUncertain))
     }
 
     /// Takes back a claim that nobody will execute, if it was written after all. Only the claimant may
     /// do this, and only because it knows that nothing was dispatched.
-    async fn disown(self, draft: Draft) {
+    pub(crate) async fn disown<T: Sync>(&self, claim: &Record<T>, policy: &Policy) {
         for failures in 1..=DISOWN_TRIES_MAX {
             self.pause(failures).await;
-            let found = match self.read(draft.address.slot()).await {
+            let found = match self.read(claim.address.slot()).await {
                 Ok(found) => found.value,
                 Err(_) => continue,
             };
-            let Some(claim) = found.filter(|there| there.fence == draft.fence && there.is_open())
-            else {
-                return;
-            };
-            let policy = onetake_core::Policy::default();
-            let release = Settlement::Freed(None).draft(&claim, &policy, self.0.mint.id());
-            if let Ok(Stamped { value: Swap::Won(_), .. }) =
-                self.swap(Some(claim.version), release).await
-            {
-                self.0.waiters.nudge(draft.address.slot());
+            let ours = found.filter(|there| there.fence == claim.fence && there.is_open());
+            let Some(there) = ours else { return };
+            let release = Settlement::Freed(None).draft(&there, policy, self.0.mint.id());
+            let reply = self.swap(Some(there.version), release).await;
+            if let Ok(Stamped { value: Swap::Won(_), .. }) = reply {
+                self.0.waiters.nudge(claim.address.slot());
                 return;
             }
         }

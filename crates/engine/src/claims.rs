@@ -67,7 +67,7 @@ impl<S: Slots> Engine<S> {
                         address: Arc::clone(&claim.address),
                         fence,
                         attempt: claim.attempt,
-                        recovery: grounds.recovery,
+                        recovery: claim.recovery,
                         lease: ask.policy.lease(),
                     }));
                 }

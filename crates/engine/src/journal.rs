@@ -277,3 +277,42 @@ pub trait Journal: Slots {
         limit: usize,
     ) -> impl Future<Output = Reply<Page<Entry>>> + Send;
 }
+
+/// A shared journal is a journal.
+impl<S: Journal> Journal for Arc<S> {
+    fn commit(&self, tx: Tx) -> impl Future<Output = Reply<Commit>> + Send {
+        S::commit(self, tx)
+    }
+
+    fn fetch(&self, places: &[Place]) -> impl Future<Output = Reply<Vec<Found>>> + Send {
+        S::fetch(self, places)
+    }
+
+    fn scan(
+        &self,
+        space: &'static str,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> impl Future<Output = Reply<Page<(Doc, Document)>>> + Send {
+        S::scan(self, space, prefix, after, limit)
+    }
+
+    fn scan_slots(
+        &self,
+        tenant: Option<&Tenant>,
+        after: Option<&Slot>,
+        limit: usize,
+    ) -> impl Future<Output = Reply<Page<Arc<Record>>>> + Send {
+        S::scan_slots(self, tenant, after, limit)
+    }
+
+    fn read_lane(
+        &self,
+        lane: &Lane,
+        after: Position,
+        limit: usize,
+    ) -> impl Future<Output = Reply<Page<Entry>>> + Send {
+        S::read_lane(self, lane, after, limit)
+    }
+}

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use onetake_core::{Ask, Cause, Policy, Record, Report, Settlement, Standing, Timestamp};
+use onetake_core::{Ask, Cause, Policy, Record, Report, Settlement};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -30,7 +30,6 @@ pub(crate) struct Held<S> {
     pub(crate) ask: Ask,
     /// The claim as it was last seen; its version changes with every renewal.
     pub(crate) claim: Arc<Record>,
-    recovery: bool,
     /// Given back when the claim is settled.
     _permit: OwnedSemaphorePermit,
 }
@@ -43,35 +42,31 @@ impl<S: Slots> Held<S> {
         engine: Engine<S>,
         ask: Ask,
         claim: Arc<Record>,
-        recovery: bool,
         permit: OwnedSemaphorePermit,
     ) -> Self {
-        Self { engine, ask, claim, recovery, _permit: permit }
+        Self { engine, ask, claim, _permit: permit }
     }
 
-    /// Starts the execution in tasks of the engine.
-    pub(crate) fn start<F, Fut>(self, won_at: Timestamp, execute: F) -> Told
+    /// Starts the execution in tasks of the engine. The claim was sent at `sent`.
+    pub(crate) fn start<F, Fut>(self, sent: Instant, execute: F) -> Told
     where
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Report> + Send + 'static,
     {
         let (tell, told) = oneshot::channel();
         let tasks = self.engine.0.tasks.clone();
-        tasks.spawn(self.own(won_at, execute, tell));
+        tasks.spawn(self.own(sent, execute, tell));
         told
     }
 
-    async fn own<F, Fut>(mut self, won_at: Timestamp, execute: F, tell: Tell)
+    async fn own<F, Fut>(mut self, sent: Instant, execute: F, tell: Tell)
     where
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Report> + Send + 'static,
     {
-        // A claim whose reply was slow may have lapsed on the way. Nothing was sent yet, so it is
-        // renewed first, or given up.
-        let lapsed = !matches!(self.claim.standing(won_at), Standing::Live { .. });
-        if lapsed && !matches!(self.beat().await, Ok(true)) {
+        if !self.is_fresh(sent).await {
             let _ = tell.send(Err(RunError::ClaimUncertain));
-            return;
+            return self.engine.disown(&self.claim, &self.ask.policy).await;
         }
         self.engine.0.meters.executing.increment(1.0);
         let attempt = self.attempt();
@@ -85,12 +80,24 @@ impl<S: Slots> Held<S> {
         }
     }
 
+    /// Whether the lease certainly runs. A claim whose reply was slow may have lapsed on the way, and
+    /// nothing was dispatched yet: then it is renewed first, or given up. Counted from when the call
+    /// was sent, on a watch that only measures spans.
+    async fn is_fresh(&mut self, sent: Instant) -> bool {
+        let lease = self.ask.policy.lease();
+        if sent.elapsed() < lease / BEATS_PER_LEASE {
+            return true;
+        }
+        let sent = Instant::now();
+        matches!(self.beat().await, Ok(true)) && sent.elapsed() < lease / BEATS_PER_LEASE
+    }
+
     fn attempt(&self) -> Attempt {
         Attempt {
             key: Some(self.ask.address.key().clone()),
             fence: self.claim.fence,
             number: self.claim.attempt,
-            recovery: self.recovery,
+            recovery: self.claim.recovery,
         }
     }
 

@@ -62,9 +62,7 @@ impl<S: Slots> Engine<S> {
             let ready = !waiting.is_seated() && pending.is_ready();
             let Stamped { now, value: found } = if ready {
                 match pending.claim(grounds).await? {
-                    Stamped { now, value: Swap::Won(claim) } => {
-                        return pending.own(claim, now).await;
-                    }
+                    Stamped { value: Swap::Won(claim), .. } => return pending.own(claim).await,
                     Stamped { now, value: Swap::Lost(found) } => Stamped { now, value: found },
                     Stamped { value: Swap::Unknown, .. } => return Err(RunError::ClaimUncertain),
                 }

@@ -123,3 +123,31 @@ pub trait Slots: Send + Sync + 'static {
     /// [`Record::is_removable`] allows. About space, never about truth: expiry is judged on read.
     fn sweep(&self, limit: usize) -> impl Future<Output = Reply<Swept>> + Send;
 }
+
+/// A shared store is a store.
+impl<S: Slots> Slots for Arc<S> {
+    fn read(&self, slot: &Slot) -> impl Future<Output = Reply<Option<Arc<Record>>>> + Send {
+        S::read(self, slot)
+    }
+
+    fn swap(
+        &self,
+        expected: Option<Version>,
+        next: Draft,
+    ) -> impl Future<Output = Reply<Swap>> + Send {
+        S::swap(self, expected, next)
+    }
+
+    fn renew(
+        &self,
+        slot: &Slot,
+        expected: Version,
+        lease: Duration,
+    ) -> impl Future<Output = Reply<Swap>> + Send {
+        S::renew(self, slot, expected, lease)
+    }
+
+    fn sweep(&self, limit: usize) -> impl Future<Output = Reply<Swept>> + Send {
+        S::sweep(self, limit)
+    }
+}

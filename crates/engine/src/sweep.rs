@@ -153,6 +153,7 @@ impl<S: Journal> Engine<S> {
             address: address.clone(),
             fingerprint: record.fingerprint.clone(),
             attempt: record.attempt,
+            recovery: false,
             since: Duration::ZERO,
             phase: Phase::Released { until: ENDED_TOMBSTONE },
         };
