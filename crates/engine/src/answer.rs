@@ -10,7 +10,6 @@ use onetake_core::{Cause, Decision, Fence, Grounds, Key, Outcome, Timestamp};
 
 /// What the caller of a walk hears.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "an answer must reach the caller"]
 pub enum Answer {
     /// This attempt executed, and this came of it.
     Executed {

@@ -3,8 +3,8 @@
 //! It wraps a real store and never changes what that store would do with a call; it only decides
 //! whether and when a call arrives, whether it arrives again later, and whether its reply does.
 
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onetake_core::{Draft, Phase, Record, Slot, Tenant, Timestamp, Version};

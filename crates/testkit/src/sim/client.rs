@@ -1,12 +1,12 @@
 //! Clients of the simulation: what they ask, what the function they call does, when they give up.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use onetake_core::{
-    Address, Ask, Asked, Cause, Finality, Key, OnInFlight, OnUnknown, Operation, Outcome, Policy,
-    Report, Scope,
+    Address, Ask, Asked, Cause, Fence, Finality, Key, OnInFlight, OnUnknown, Operation, Outcome,
+    Policy, Report, Scope,
 };
 use onetake_engine::{
     Attempt, Counter, Doc, Effects, Journal, Lane, Need, Place, Position, View, Write,
@@ -56,6 +56,9 @@ impl Deal {
     }
 }
 
+/// Under which fence a request was executed, once it was.
+type Executed = Arc<Mutex<Option<Fence>>>;
+
 /// A client sends a request to some process, and may give up before it hears.
 pub(super) fn send(world: &Arc<World>) {
     let deal = world.draw(|rng| rng.random_range(0..world.deals.len()));
@@ -67,13 +70,18 @@ pub(super) fn send(world: &Arc<World>) {
     let node = world.node();
     let asked_at = world.oracle.lock().expect("one thread").asked(&deal, body, world.now_ms());
     let (world, dead) = (Arc::clone(world), node.pulse());
+    let executed: Executed = Arc::default();
     tokio::spawn(async move {
         let walk = async {
             if deal.inside {
                 node.engine.transact(ask, |view| committed(&deal, view)).await
             } else {
                 let (world, deal, dead) = (Arc::clone(&world), deal.clone(), dead.clone());
-                let execute = move |attempt| effect(world, deal, attempt, dead);
+                let executed = Arc::clone(&executed);
+                let execute = move |attempt: Attempt| {
+                    *executed.lock().expect("one thread") = Some(attempt.fence);
+                    effect(world, deal, attempt, dead)
+                };
                 node.engine.run(ask, execute).await
             }
         };
@@ -86,6 +94,8 @@ pub(super) fn send(world: &Arc<World>) {
         let record = world.peek(deal.address.slot()).await;
         let now = world.now_ms();
         let mut oracle = world.oracle.lock().expect("one thread");
+        let fence = *executed.lock().expect("one thread");
+        oracle.fenced(&answer, fence, record.as_deref());
         oracle.heard(&deal, body, asked_at, &answer, record.as_deref(), now);
     });
 }

@@ -202,6 +202,19 @@ impl Oracle {
         }
     }
 
+    /// Nobody is told to be fenced whose own outcome is on record.
+    pub(super) fn fenced(
+        &mut self,
+        answer: &Result<Answer, RunError>,
+        fence: Option<Fence>,
+        record: Option<&Record>,
+    ) {
+        if *answer == Err(RunError::Fenced) {
+            let own = record.filter(|record| Some(record.fence) == fence && !record.is_open());
+            self.demand(own.is_none(), || format!("fenced by its own record: {own:?}"));
+        }
+    }
+
     /// What is answered is durable, byte for byte, before it is heard.
     fn durable(&mut self, outcome: &Outcome, kept: bool, record: Option<&Record>) {
         let there = match record.map(|record| &record.phase) {
