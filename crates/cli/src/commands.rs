@@ -1,0 +1,3 @@
+//! The commands, one file each. No command knows another.
+
+pub(crate) mod demo;

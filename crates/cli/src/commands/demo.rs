@@ -1,0 +1,83 @@
+//! `onetake demo`: shows on this machine what becomes of retries.
+//!
+//! Everything is real: many tasks at once, a file that only grows as the side effect, and an audit
+//! that reads that file again at the end. Nothing survives the command, for its store is in memory.
+//! The demo never corrects a number: a promise that did not hold is said, and the exit code is 1.
+
+mod counts;
+mod ledger;
+mod scenes;
+mod shop;
+mod stage;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use tokio::runtime::Runtime;
+
+use counts::{Count, Counts};
+use shop::Shop;
+use stage::Stage;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// End after the table. Today the demo always does; scripts may say so already
+    #[arg(long)]
+    once: bool,
+    /// Print the table as JSON and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+/// Plays the scenes and prints the table.
+///
+/// # Errors
+/// When the demo itself could not run: no temporary file, no threads.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    // Nothing is kept up after the table yet, so both ways are the same.
+    let Args { once: _, json } = *args;
+    let stage = Stage::new(json);
+    let runtime = Runtime::new()?;
+    let report = runtime.block_on(play(&stage))?;
+    if json {
+        stage::print(&serde_json::to_string_pretty(&report)?);
+    } else {
+        stage.finale(&report);
+    }
+    for line in &report.broken {
+        eprintln!("PROMISE BROKEN: {line}");
+    }
+    Ok(if report.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What the whole demo came to.
+#[derive(Debug, serde::Serialize)]
+struct Report {
+    #[serde(flatten)]
+    counts: Counts,
+    /// Every promise that did not hold, in words.
+    broken: Vec<String>,
+}
+
+async fn play(stage: &Stage) -> Result<Report> {
+    let shop = Shop::open()?;
+    stage.opening(shop.ledger().path());
+    let mut broken = Vec::new();
+    for (scene, number) in scenes::ALL.iter().zip(1..) {
+        stage.scene(number, scene.title);
+        let before = shop.counts()?;
+        (scene.play)(&shop, stage).await?;
+        let did = shop.counts()?.since(&before);
+        let expected = Counts::of(scene.expected);
+        stage.verdict(&did, did == expected);
+        if did != expected {
+            broken.push(format!("scene {number}: {did}; it should have been {expected}"));
+        }
+    }
+    let audit = shop.audit().await?;
+    broken.extend(audit.broken);
+    let mut counts = shop.counts()?;
+    counts.add(Count::Unsaid, audit.unsaid);
+    broken.extend(counts.contradictions());
+    Ok(Report { counts, broken })
+}
