@@ -1,10 +1,11 @@
+#![allow(clippy::doc_markdown, reason = "the README is prose")]
 #![doc = include_str!("../../../README.md")]
 //!
 //! # The words of this crate
 //!
-//! The everyday words are here at the top. The rule is whole in [`core`], the walks and what a store
-//! must do in [`engine`], the door for functions in `activity` (a feature, on by default). This crate
-//! only gathers: it holds no rule, no state and no door of its own.
+//! The everyday words are here at the top. The rule is whole in [`core`], the walks and what a
+//! store must do in [`engine`], the door for functions in `activity` (a feature, on by default).
+//! This crate only gathers: it holds no rule, no state and no door of its own.
 
 #[cfg(feature = "activity")]
 pub use onetake_activity as activity;
@@ -18,7 +19,7 @@ pub use onetake_core::{
 pub use onetake_engine as engine;
 pub use onetake_engine::{Answer, Attempt, Claim, Engine, Memory, RunError, Tried};
 
-/// The operation `operation` on a store in memory: for first steps and for tests, because everything
+/// The operation `operation` on a store in memory: for first steps and for tests, because all that
 /// it remembers is gone with the process.
 ///
 /// # Errors

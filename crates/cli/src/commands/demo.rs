@@ -36,9 +36,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // Nothing is kept up after the table yet, so both ways are the same.
     let Args { once: _, json } = *args;
-    let stage = Stage::new(json);
-    let runtime = Runtime::new()?;
-    let report = runtime.block_on(play(&stage))?;
+    let (stage, shop) = (Stage::new(json), Shop::open()?);
+    let report = Runtime::new()?.block_on(play(&shop, &stage))?;
     if json {
         stage::print(&serde_json::to_string_pretty(&report)?);
     } else {
@@ -47,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for line in &report.broken {
         eprintln!("PROMISE BROKEN: {line}");
     }
-    Ok(if report.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(report.exit_code())
 }
 
 /// What the whole demo came to.
@@ -59,14 +58,19 @@ struct Report {
     broken: Vec<String>,
 }
 
-async fn play(stage: &Stage) -> Result<Report> {
-    let shop = Shop::open()?;
+impl Report {
+    fn exit_code(&self) -> ExitCode {
+        if self.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+async fn play(shop: &Shop, stage: &Stage) -> Result<Report> {
     stage.opening(shop.ledger().path());
     let mut broken = Vec::new();
     for (scene, number) in scenes::ALL.iter().zip(1..) {
         stage.scene(number, scene.title);
         let before = shop.counts()?;
-        (scene.play)(&shop, stage).await?;
+        (scene.play)(shop, stage).await?;
         let did = shop.counts()?.since(&before);
         let expected = Counts::of(scene.expected);
         stage.verdict(&did, did == expected);
@@ -80,4 +84,34 @@ async fn play(stage: &Stage) -> Result<Report> {
     counts.add(Count::Unsaid, audit.unsaid);
     broken.extend(counts.contradictions());
     Ok(Report { counts, broken })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn played(shop: &Shop) -> Report {
+        Runtime::new().unwrap().block_on(play(shop, &Stage::new(true))).unwrap()
+    }
+
+    fn is_failure(report: &Report) -> bool {
+        format!("{:?}", report.exit_code()) == format!("{:?}", ExitCode::FAILURE)
+    }
+
+    #[test]
+    fn a_demo_whose_promises_held_succeeds() {
+        let report = played(&Shop::open().unwrap());
+        assert_eq!(report.broken, [""; 0]);
+        assert!(!is_failure(&report));
+    }
+
+    #[test]
+    fn a_payment_that_was_taken_behind_the_records_is_found_and_fails_the_demo() {
+        let shop = Shop::open().unwrap();
+        shop.ledger().charge("order-1").unwrap();
+        let report = played(&shop);
+        assert_eq!(report.counts.get(Count::Unsaid), 1);
+        assert_eq!(report.broken, ["effects that no record admits to: 1"]);
+        assert!(is_failure(&report));
+    }
 }

@@ -128,7 +128,7 @@ impl Counts {
             found.push(format!("{sent} attempts were sent, but {ended} are accounted for"));
         }
         if unsaid > 0 {
-            found.push(format!("{unsaid} effects happened that no record admits to"));
+            found.push(format!("effects that no record admits to: {unsaid}"));
         }
         found
     }
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn an_effect_that_no_record_admits_to_is_a_contradiction() {
         let counts = Counts::of(&[(Count::Unsaid, 1)]);
-        assert_eq!(counts.contradictions(), ["1 effects happened that no record admits to"]);
+        assert_eq!(counts.contradictions(), ["effects that no record admits to: 1"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The six scenes, and the numbers that each must come to.
 //!
-//! Nothing here sleeps to let something happen: callers wait for events, and whoever waits for a lease
-//! to lapse waits inside Onetake, as a caller would.
+//! Nothing here sleeps to let something happen: callers wait for events, and whoever waits for a
+//! lease to lapse waits inside Onetake, as a caller would.
 
 use std::pin::Pin;
 use std::sync::Arc;

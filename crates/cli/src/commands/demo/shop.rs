@@ -1,8 +1,8 @@
 //! The shop of the demo: one operation, its ledger, and a tally of everything that was sent.
 //!
-//! Here are all the calls into Onetake that the scenes make. Executions count themselves, answers are
-//! counted as they are heard, and the audit compares the ledger with what the records admit to. This
-//! file never looks at a record to decide what to do; only the audit reads them, at the end.
+//! Here are all the calls into Onetake that the scenes make. Executions count themselves, answers
+//! are counted as they are heard, and the audit compares the ledger with what the records admit to.
+//! This file never looks at a record to decide what to do; only the audit reads them, at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -107,7 +107,7 @@ impl Shop {
         }
     }
 
-    /// Takes the payment. A recovery looks first whether it is there: that is what being told is for.
+    /// Takes the payment. A recovery looks first whether it is there: being told is for that.
     pub(super) fn charge(&self, order: &Order, recovery: bool) -> io::Result<Receipt> {
         if recovery && let Some(receipt) = self.ledger.find(order.name())? {
             return Ok(receipt);
@@ -171,7 +171,7 @@ impl Shop {
         format!("receipt {}, {how}", take.value.number)
     }
 
-    /// A worker claims `order` by itself, takes the payment and falls silent. Nobody renews its lease.
+    /// A worker claims `order` by itself, takes the payment and falls silent; nobody renews for it.
     pub(super) async fn stall(&self, order: &Order) -> Result<Stalled> {
         self.count(Count::Sent);
         let claims = self.orders.claims();
