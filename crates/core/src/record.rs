@@ -18,6 +18,7 @@ use crate::time::Timestamp;
 /// Invariant: a fence is never reused, not even after its record was swept. A counter that restarts
 /// at one would let a stalled executor settle its successor's claim.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(Rust, packed(8))] // There may be a hundred thousand live claims: no padding for 16-byte ids.
 pub struct Fence(pub u128);
 
 /// Names one write of a record, and how often its lease was renewed since.
@@ -25,6 +26,7 @@ pub struct Fence(pub u128);
 /// Whoever replaces a record must name the version that they saw. A renewal changes the version, so
 /// a takeover that was prepared before it loses, whatever a store uses to represent renewals.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(Rust, packed(8))] // As for `Fence`.
 pub struct Version {
     /// The write; unique for ever, made by the writer, so that a repeated write is recognised.
     pub write: u128,
@@ -54,13 +56,13 @@ impl fmt::Debug for Fence {
 
 impl fmt::Display for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        write!(f, "{:032x}", { self.0 })
     }
 }
 
 impl fmt::Debug for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Version({:032x}+{})", self.write, self.renewal)
+        write!(f, "Version({:032x}+{})", { self.write }, { self.renewal })
     }
 }
 
@@ -249,8 +251,8 @@ impl Record {
     #[must_use]
     pub fn weight(&self) -> usize {
         let address = &self.address;
-        let names = address.scope().tenant().as_str().len()
-            + address.scope().principal().map_or(0, |name| name.as_str().len())
+        let names = address.tenant().as_str().len()
+            + address.principal().map_or(0, |name| name.as_str().len())
             + address.operation().as_str().len()
             + address.key().as_str().len();
         let outcome = match &self.phase {
@@ -343,7 +345,7 @@ mod tests {
         let claim = draft(1, Phase::Claimed { lease_until: SECOND }).at(at(0));
         let renewed = claim.renewed(at(900), SECOND).unwrap();
         assert_ne!(renewed.version, claim.version);
-        assert_eq!(renewed.version.write, claim.version.write);
+        assert_eq!({ renewed.version.write }, { claim.version.write });
         assert_eq!(renewed.standing(at(1_500)), Standing::Live { until: at(1_900) });
         assert_eq!((renewed.fence, renewed.since), (claim.fence, claim.since));
         assert_eq!(done(1, Keeping::Final, SECOND).at(at(0)).renewed(at(1), SECOND), None);

@@ -4,7 +4,9 @@
 //! different addresses never share a [`Slot`]. Nothing here reads a request: a door decides which
 //! verified identity becomes a [`Scope`], and must never take one from a body.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -242,7 +244,8 @@ impl Scope {
 /// could answer for another operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
-    scope: Scope,
+    // The tenant is part of the slot; holding it twice would cost every record.
+    principal: Option<Principal>,
     operation: Operation,
     key: Key,
     slot: Slot,
@@ -253,13 +256,19 @@ impl Address {
     #[must_use]
     pub fn new(scope: Scope, operation: Operation, key: Key) -> Self {
         let slot = Slot::of(&scope, &operation, &key);
-        Self { scope, operation, key, slot }
+        Self { principal: scope.principal, operation, key, slot }
     }
 
-    /// Who asks.
+    /// Whose keys these are.
     #[must_use]
-    pub const fn scope(&self) -> &Scope {
-        &self.scope
+    pub const fn tenant(&self) -> &Tenant {
+        &self.slot.tenant
+    }
+
+    /// The subject, where the scope has one.
+    #[must_use]
+    pub const fn principal(&self) -> Option<&Principal> {
+        self.principal.as_ref()
     }
 
     /// What for.
@@ -284,7 +293,7 @@ impl Address {
 /// Where a record lives: the tenant, and a digest of scope, operation and key.
 ///
 /// The tenant comes first, so the slots of one tenant are a range of any ordered store.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Slot {
     tenant: Tenant,
     digest: [u8; 32],
@@ -345,6 +354,29 @@ pub fn tenant_prefix(tenant: &Tenant) -> Vec<u8> {
     bytes.push(u8::try_from(name.len()).expect("invariant: names have at most 255 bytes"));
     bytes.extend_from_slice(name);
     bytes
+}
+
+/// The order of [`Slot::to_bytes`], so that every store pages in the same order.
+impl Ord for Slot {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (own, theirs) = (self.tenant.as_str(), other.tenant.as_str());
+        let tenants = own.len().cmp(&theirs.len()).then_with(|| own.cmp(theirs));
+        tenants.then_with(|| self.digest.cmp(&other.digest))
+    }
+}
+
+impl PartialOrd for Slot {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A part of the digest is enough to spread slots over a map, for it covers the tenant as well.
+impl Hash for Slot {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let [a, b, c, d, e, f, g, h, ..] = self.digest;
+        state.write_u64(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
+    }
 }
 
 /// Shows the tenant only: the digest of a guessable key would give the key away.
@@ -442,6 +474,12 @@ mod tests {
         assert!(b.to_bytes().starts_with(&tenant_prefix(&long)));
         assert!(!b.to_bytes().starts_with(&tenant_prefix(&short)));
         assert_eq!(Slot::from_parts(short, *a.digest()), a);
+        for (x, y) in [("z", "acme"), ("acme", "acmf"), ("acme", "acme")] {
+            for (k, l) in [("k", "l"), ("l", "k"), ("k", "k")] {
+                let (x, y) = (slot(x, None, "o", k), slot(y, None, "o", l));
+                assert_eq!(x.cmp(&y), x.to_bytes().cmp(&y.to_bytes()), "{x:?} {y:?}");
+            }
+        }
     }
 
     /// The address is part of what is stored, so its digest may never change by accident.

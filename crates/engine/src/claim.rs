@@ -10,13 +10,12 @@ use std::sync::Arc;
 
 use onetake_core::{Ask, Draft, Grounds, Policy, Record, Report, Settlement, Version};
 use tokio::runtime::Handle;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::answer::{Answer, Attempt};
-use crate::engine::Engine;
+use crate::answer::Attempt;
+use crate::engine::{Engine, Permit};
 use crate::error::RunError;
-use crate::lease::Held;
+use crate::lease::{Held, Told};
 use crate::store::{Slots, Stamped, Swap};
 
 /// How often a claim is repeated while the store cannot say whether it is written.
@@ -25,12 +24,10 @@ const CLAIM_TRIES_MAX: u32 = 6;
 const DISOWN_TRIES_MAX: u32 = 20;
 
 /// A claim on its way: what it expects, what it writes, and since when.
-#[derive(Clone)]
 struct Claiming {
     expected: Option<Version>,
     draft: Draft,
     sent: Instant,
-    policy: Arc<Policy>,
 }
 
 /// An attempt that wants to execute.
@@ -42,7 +39,7 @@ where
 {
     pub(crate) ask: Ask,
     engine: Engine<S>,
-    permit: Option<OwnedSemaphorePermit>,
+    permit: Option<Permit<S>>,
     execute: Option<F>,
     claiming: Option<Claiming>,
     makes: PhantomData<fn() -> Fut>,
@@ -54,8 +51,8 @@ where
     F: FnOnce(Attempt) -> Fut + Send + 'static,
     Fut: Future<Output = Report> + Send + 'static,
 {
-    pub(crate) fn new(engine: &Engine<S>, ask: Ask, execute: F) -> Self {
-        let (engine, execute) = (engine.clone(), Some(execute));
+    pub(crate) const fn new(engine: Engine<S>, ask: Ask, execute: F) -> Self {
+        let execute = Some(execute);
         Self { ask, engine, permit: None, execute, claiming: None, makes: PhantomData }
     }
 
@@ -73,27 +70,24 @@ where
 
     /// Tries to claim the slot on `grounds`. Never gives [`Swap::Unknown`].
     pub(crate) async fn claim(&mut self, grounds: Grounds) -> Result<Stamped<Swap>, RunError> {
-        let mint = &self.engine.0.mint;
-        let draft = self.ask.claim(grounds, mint.fence(), mint.id());
-        let (sent, policy) = (Instant::now(), Arc::clone(&self.ask.policy));
-        let claiming = Claiming { expected: grounds.expected, draft, sent, policy };
-        let claiming = self.claiming.insert(claiming).clone();
-        let reply = self.engine.claim(claiming).await;
+        let fence = self.engine.0.mint.fence();
+        let draft = self.ask.claim(grounds, fence, fence.0);
+        let claiming = Claiming { expected: grounds.expected, draft, sent: Instant::now() };
+        let claiming = self.claiming.insert(claiming);
+        let reply = self.engine.claim(claiming, &self.ask.policy).await;
         if !matches!(&reply, Ok(Stamped { value: Swap::Won(_), .. })) {
             self.claiming = None;
         }
         reply
     }
 
-    /// Executes under `claim`, which was won, and waits for the answer as long as the policy keeps a
-    /// caller.
-    pub(crate) async fn own(mut self, claim: Arc<Record>) -> Result<Answer, RunError> {
+    /// Starts to execute under `claim`, which was won. What comes of it is told where the caller
+    /// listens.
+    pub(crate) fn start(mut self, claim: Arc<Record>) -> Told {
         let claiming = self.claiming.take().expect("invariant: a won claim was on its way");
         let execute = self.execute.take().expect("invariant: nothing executed before the claim");
         let permit = self.permit.take().expect("invariant: no claim without a permit");
-        let held = Held::new(self.engine.clone(), self.ask.clone(), claim, permit);
-        let told = held.start(claiming.sent, execute);
-        self.engine.hear(told, &self.ask.policy).await
+        Held::new(permit, claim, Arc::clone(&self.ask.policy)).start(claiming.sent, execute)
     }
 }
 
@@ -105,16 +99,13 @@ where
 {
     fn drop(&mut self) {
         let parts = (self.claiming.take(), self.execute.take(), self.permit.take());
-        let ((Some(claiming), Some(execute), Some(permit)), Ok(runtime)) =
-            (parts, Handle::try_current())
-        else {
-            return;
-        };
-        let (engine, ask) = (self.engine.clone(), self.ask.clone());
+        let (Some(claiming), Some(execute), Some(permit)) = parts else { return };
+        let Ok(runtime) = Handle::try_current() else { return };
+        let (engine, policy) = (self.engine.clone(), Arc::clone(&self.ask.policy));
         let finish = async move {
-            let sent = claiming.sent;
-            if let Ok(Stamped { value: Swap::Won(claim), .. }) = engine.claim(claiming).await {
-                drop(Held::new(engine, ask, claim, permit).start(sent, execute));
+            let reply = engine.claim(&claiming, &policy).await;
+            if let Ok(Stamped { value: Swap::Won(claim), .. }) = reply {
+                drop(Held::new(permit, claim, policy).start(claiming.sent, execute));
             }
         };
         self.engine.0.tasks.spawn_on(finish, &runtime);
@@ -123,20 +114,24 @@ where
 
 impl<S: Slots> Engine<S> {
     /// Repeats one claim until the store can say whether it is written.
-    async fn claim(&self, claiming: Claiming) -> Result<Stamped<Swap>, RunError> {
-        let Claiming { expected, draft, policy, .. } = claiming;
+    async fn claim(
+        &self,
+        claiming: &Claiming,
+        policy: &Arc<Policy>,
+    ) -> Result<Stamped<Swap>, RunError> {
+        let Claiming { expected, draft, .. } = claiming;
         let mut unsure = None;
         for failures in 1..=CLAIM_TRIES_MAX {
-            match self.swap(expected, draft.clone()).await {
+            match self.swap(*expected, draft.clone()).await {
                 Ok(Stamped { value: Swap::Unknown, .. }) => unsure = Some(RunError::ClaimUncertain),
                 // This call wrote nothing, but one before it may have.
                 Err(error) if unsure.is_some() => unsure = Some(error.into()),
                 Err(error) => return Err(error.into()),
                 Ok(known) => return Ok(known),
             }
-            self.pause(failures).await;
+            Box::pin(self.pause(failures)).await;
         }
-        let engine = self.clone();
+        let (engine, draft, policy) = (self.clone(), draft.clone(), Arc::clone(policy));
         self.0.tasks.spawn(async move { engine.disown(&draft, &policy).await });
         Err(unsure.unwrap_or(RunError::ClaimUncertain))
     }
@@ -146,17 +141,15 @@ impl<S: Slots> Engine<S> {
     pub(crate) async fn disown<T: Sync>(&self, claim: &Record<T>, policy: &Policy) {
         for failures in 1..=DISOWN_TRIES_MAX {
             self.pause(failures).await;
-            let found = match self.read(claim.address.slot()).await {
-                Ok(found) => found.value,
-                Err(_) => continue,
+            let Ok(Stamped { value: found, .. }) = self.read(claim.address.slot()).await else {
+                continue;
             };
             let ours = found.filter(|there| there.fence == claim.fence && there.is_open());
             let Some(there) = ours else { return };
             let release = Settlement::Freed(None).draft(&there, policy, self.0.mint.id());
             let reply = self.swap(Some(there.version), release).await;
             if let Ok(Stamped { value: Swap::Won(_), .. }) = reply {
-                self.0.waiters.nudge(claim.address.slot());
-                return;
+                return self.0.waiters.nudge(claim.address.slot());
             }
         }
     }

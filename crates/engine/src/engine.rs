@@ -3,12 +3,14 @@
 //! A cheap handle; clones share everything. It makes every store call with a time limit and keeps
 //! every task that it starts. The walks themselves are `run.rs` and `transact.rs`.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use onetake_core::{Backoff, Draft, Record, Slot, Timestamp, Version};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
@@ -16,7 +18,7 @@ use crate::error::RunError;
 use crate::limits::Limits;
 use crate::metrics::Meters;
 use crate::mint::Mint;
-use crate::store::{Slots, Stamped, StoreError, Swap};
+use crate::store::{Reply, Slots, Stamped, StoreError, Swap};
 use crate::sweep::Sweeper;
 use crate::wait::Waiters;
 
@@ -34,7 +36,7 @@ pub(crate) struct Inner<S> {
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) meters: Meters,
     pub(crate) tasks: TaskTracker,
-    permits: Arc<Semaphore>,
+    executing: AtomicUsize,
     stopping: AtomicBool,
     pub(crate) sweeper: Sweeper,
 }
@@ -68,7 +70,7 @@ impl<S: Slots> Engine<S> {
             waiters: Arc::new(Waiters::new(limits.waiters)),
             meters: Meters::new(),
             tasks: TaskTracker::new(),
-            permits: Arc::new(Semaphore::new(limits.executions_max)),
+            executing: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             sweeper: Sweeper::default(),
         }))
@@ -89,7 +91,7 @@ impl<S: Slots> Engine<S> {
     /// How many executions are under way in this process.
     #[must_use]
     pub fn executing(&self) -> usize {
-        self.0.limits.executions_max - self.0.permits.available_permits()
+        self.0.executing.load(Ordering::SeqCst)
     }
 
     /// Asks those who wait for `slot` to look at the store. A store that is told of changes made by
@@ -116,27 +118,21 @@ impl<S: Slots> Engine<S> {
     }
 
     /// A permit to execute, taken before the claim; `None` when this process has as many as it may.
-    pub(crate) fn permit(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0.permits).try_acquire_owned().ok()
+    pub(crate) fn permit(&self) -> Option<Permit<S>> {
+        let permit = Permit(self.clone());
+        let before = self.0.executing.fetch_add(1, Ordering::SeqCst);
+        // One too many gives itself back at once.
+        (before < self.0.limits.executions_max).then_some(permit)
     }
 
-    pub(crate) async fn read(
-        &self,
-        slot: &Slot,
-    ) -> Result<Stamped<Option<Arc<Record>>>, StoreError> {
-        match timeout(self.0.limits.store_within, self.0.store.read(slot)).await {
-            Ok(reply) => reply,
-            Err(_) => Err(StoreError::Unavailable("no reply in time".into())),
-        }
+    pub(crate) async fn read(&self, slot: &Slot) -> Reply<Option<Arc<Record>>> {
+        let reply = self.in_time(self.0.store.read(slot)).await;
+        reply.unwrap_or_else(|| Err(StoreError::Unavailable("no reply in time".into())))
     }
 
     /// A swap without a reply in time may or may not be written.
-    pub(crate) async fn swap(
-        &self,
-        expected: Option<Version>,
-        next: Draft,
-    ) -> Result<Stamped<Swap>, StoreError> {
-        within(self.0.limits.store_within, self.0.store.swap(expected, next)).await
+    pub(crate) async fn swap(&self, expected: Option<Version>, next: Draft) -> Reply<Swap> {
+        self.in_time(self.0.store.swap(expected, next)).await.unwrap_or(UNSURE)
     }
 
     pub(crate) async fn renew(
@@ -144,8 +140,19 @@ impl<S: Slots> Engine<S> {
         slot: &Slot,
         expected: Version,
         lease: Duration,
-    ) -> Result<Stamped<Swap>, StoreError> {
-        within(self.0.limits.store_within, self.0.store.renew(slot, expected, lease)).await
+    ) -> Reply<Swap> {
+        self.in_time(self.0.store.renew(slot, expected, lease)).await.unwrap_or(UNSURE)
+    }
+
+    /// Makes a store call; `None` when no reply came in time. A store that answers at once needs no
+    /// timer, so none is made before it has shown that it does not.
+    pub(crate) async fn in_time<T>(&self, call: impl Future<Output = T>) -> Option<T> {
+        let mut call = pin!(call);
+        let first = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await;
+        match first {
+            Poll::Ready(reply) => Some(reply),
+            Poll::Pending => timeout(self.0.limits.store_within, call).await.ok(),
+        }
     }
 
     /// Waits before the next try after `failures` in a row.
@@ -154,12 +161,14 @@ impl<S: Slots> Engine<S> {
     }
 }
 
-async fn within(
-    limit: Duration,
-    call: impl Future<Output = Result<Stamped<Swap>, StoreError>>,
-) -> Result<Stamped<Swap>, StoreError> {
-    match timeout(limit, call).await {
-        Ok(reply) => reply,
-        Err(_) => Ok(Stamped { now: Timestamp::ZERO, value: Swap::Unknown }),
+/// A write without a reply in time may be there or not.
+const UNSURE: Reply<Swap> = Ok(Stamped { now: Timestamp::ZERO, value: Swap::Unknown });
+
+/// Leave to execute: one of the process's places, given back when dropped.
+pub(crate) struct Permit<S>(pub(crate) Engine<S>);
+
+impl<S> Drop for Permit<S> {
+    fn drop(&mut self) {
+        self.0.0.executing.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -1,127 +1,122 @@
 //! A claim that was won: its execution, detached from the caller, and the lease that keeps it alive.
 //!
-//! The execution runs in a task of its own, so code that blocks a thread does not stop its heartbeat.
-//! Heartbeat and completion take turns in one other task and never race each other. Nobody who goes
-//! away cancels anything here: the caller holds only an ear.
+//! Execution, heartbeat and completion share one task of the engine and take turns in it, so none of
+//! them can race another, and an execution that is stopped is gone before anything else happens. Nobody
+//! who goes away cancels anything here: the caller holds only an ear. Code that blocks its thread also
+//! holds up its heartbeat; it belongs into a blocking task.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
-use onetake_core::{Ask, Cause, Policy, Record, Report, Settlement};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tokio::task::{JoinError, JoinHandle};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use onetake_core::{Cause, Policy, Record, Report, Settlement};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::answer::{Answer, Attempt};
-use crate::engine::Engine;
+use crate::engine::{Engine, Permit};
 use crate::error::RunError;
 use crate::store::{Slots, Stamped, Swap};
 
 /// Heartbeats in one lease: two may fail before it lapses.
 const BEATS_PER_LEASE: u32 = 3;
 
-/// What the caller of an execution hears.
-pub(crate) type Told = oneshot::Receiver<Result<Answer, RunError>>;
-/// Where it is said, once.
-pub(crate) type Tell = oneshot::Sender<Result<Answer, RunError>>;
+/// The caller's ear: dropping it stops nothing.
+pub(crate) type Told = JoinHandle<Result<Answer, RunError>>;
 
 /// A claim that was won, and everything that its owner needs.
 pub(crate) struct Held<S> {
-    pub(crate) engine: Engine<S>,
-    pub(crate) ask: Ask,
+    /// Given back when the claim is settled; it knows the engine.
+    permit: Permit<S>,
     /// The claim as it was last seen; its version changes with every renewal.
     pub(crate) claim: Arc<Record>,
-    /// Given back when the claim is settled.
-    _permit: OwnedSemaphorePermit,
+    pub(crate) policy: Arc<Policy>,
 }
 
 /// Another claim has taken the place of ours.
 pub(crate) struct Fenced;
 
 impl<S: Slots> Held<S> {
-    pub(crate) const fn new(
-        engine: Engine<S>,
-        ask: Ask,
-        claim: Arc<Record>,
-        permit: OwnedSemaphorePermit,
-    ) -> Self {
-        Self { engine, ask, claim, _permit: permit }
+    pub(crate) const fn new(permit: Permit<S>, claim: Arc<Record>, policy: Arc<Policy>) -> Self {
+        Self { permit, claim, policy }
     }
 
-    /// Starts the execution in tasks of the engine. The claim was sent at `sent`.
+    pub(crate) const fn engine(&self) -> &Engine<S> {
+        &self.permit.0
+    }
+
+    /// Starts the execution in a task of the engine. The claim was sent at `sent`.
     pub(crate) fn start<F, Fut>(self, sent: Instant, execute: F) -> Told
     where
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Report> + Send + 'static,
     {
-        let (tell, told) = oneshot::channel();
-        let tasks = self.engine.0.tasks.clone();
-        tasks.spawn(self.own(sent, execute, tell));
-        told
+        let late = sent.elapsed() >= self.policy.lease() / BEATS_PER_LEASE;
+        let tasks = self.engine().0.tasks.clone();
+        tasks.spawn(self.own(late, execute))
     }
 
-    async fn own<F, Fut>(mut self, sent: Instant, execute: F, tell: Tell)
+    /// What is rare, or large and soon over, is boxed: a claim that is executing must be small, for
+    /// there may be a hundred thousand of them.
+    async fn own<F, Fut>(mut self, late: bool, execute: F) -> Result<Answer, RunError>
     where
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Report> + Send + 'static,
     {
-        if !self.is_fresh(sent).await {
-            let _ = tell.send(Err(RunError::ClaimUncertain));
-            return self.engine.disown(&self.claim, &self.ask.policy).await;
+        if late && !self.is_fresh().await {
+            let tasks = self.engine().0.tasks.clone();
+            tasks.spawn(async move { self.engine().disown(&self.claim, &self.policy).await });
+            return Err(RunError::ClaimUncertain);
         }
-        self.engine.0.meters.executing.increment(1.0);
-        let attempt = self.attempt();
-        // The closure is called inside the task, so that a panic in it is the execution's, not ours.
-        let execution = tokio::spawn(async move { execute(attempt).await });
-        let settlement = self.keep(execution).await;
-        self.engine.0.meters.executing.decrement(1.0);
+        self.engine().0.meters.executing.increment(1.0);
+        let settlement = self.keep(execute).await;
+        self.engine().0.meters.executing.decrement(1.0);
         match settlement {
-            Ok(settlement) => self.record(settlement, tell).await,
-            Err(Fenced) => self.fenced(tell),
+            Ok(settlement) => Box::pin(self.record(settlement)).await,
+            Err(Fenced) => Err(self.fenced()),
         }
     }
 
-    /// Whether the lease certainly runs. A claim whose reply was slow may have lapsed on the way, and
-    /// nothing was dispatched yet: then it is renewed first, or given up. Counted from when the call
-    /// was sent, on a watch that only measures spans.
-    async fn is_fresh(&mut self, sent: Instant) -> bool {
-        let lease = self.ask.policy.lease();
-        if sent.elapsed() < lease / BEATS_PER_LEASE {
-            return true;
-        }
+    /// Whether the lease of a late claim certainly runs after all. It may have lapsed on the way, and
+    /// nothing was dispatched yet, so it is renewed first, or given up. Counted from when the call is
+    /// sent, on a watch that only measures spans.
+    async fn is_fresh(&mut self) -> bool {
         let sent = Instant::now();
-        matches!(self.beat().await, Ok(true)) && sent.elapsed() < lease / BEATS_PER_LEASE
+        let renewed = Box::pin(self.beat()).await;
+        matches!(renewed, Ok(true)) && sent.elapsed() < self.policy.lease() / BEATS_PER_LEASE
     }
 
-    fn attempt(&self) -> Attempt {
-        Attempt {
-            key: Some(self.ask.address.key().clone()),
-            fence: self.claim.fence,
-            number: self.claim.attempt,
-            recovery: self.claim.recovery,
-        }
-    }
-
-    /// Renews the lease until the execution ends or its time is up.
-    async fn keep(&mut self, mut execution: JoinHandle<Report>) -> Result<Settlement, Fenced> {
-        let policy = Arc::clone(&self.ask.policy);
+    /// Executes, and renews the lease until that ends, its time is up, or somebody took the claim over.
+    /// When this returns, nothing of the execution is left.
+    async fn keep<F, Fut>(&mut self, execute: F) -> Result<Settlement, Fenced>
+    where
+        F: FnOnce(Attempt) -> Fut + Send + 'static,
+        Fut: Future<Output = Report> + Send + 'static,
+    {
+        let (policy, claim) = (Arc::clone(&self.policy), Arc::clone(&self.claim));
         let limit = policy.timeout().map(|limit| Instant::now() + limit);
+        // The function is called inside, so that a panic in it is the execution's, not ours.
+        let execution = async move { execute(attempt(&claim)).await };
+        let mut execution = pin!(caught(execution, &policy));
         loop {
             tokio::select! {
                 biased;
-                ended = &mut execution => return Ok(settlement(ended, &policy)),
-                () = at(limit), if limit.is_some() => {
-                    execution.abort();
-                    // It ends at its next await. Until then it may still have its effect, so nobody
-                    // may begin again; but code that blocks for ever must not hold the key for ever.
-                    let _ = timeout(policy.lease(), &mut execution).await;
-                    return Ok(Settlement::Unknown(Cause::TimedOut));
-                }
-                () = sleep(policy.lease() / BEATS_PER_LEASE) => {}
+                ended = &mut execution => return Ok(ended),
+                () = sleep_until(next_beat(&policy, limit)) => {}
             }
-            if let Err(Fenced) = self.beat().await {
-                // A successor may be executing. Two at once is what we promised not to do.
-                execution.abort();
-                return Err(Fenced);
+            if limit.is_some_and(|limit| Instant::now() >= limit) {
+                return Ok(Settlement::Unknown(Cause::TimedOut));
+            }
+            let mut beat = Box::pin(self.beat());
+            tokio::select! {
+                biased;
+                beaten = &mut beat => drop(beaten?),
+                ended = &mut execution => {
+                    // The completion comes after the renewal that is on its way, never beside it.
+                    let _ = beat.await;
+                    return Ok(ended);
+                }
             }
         }
     }
@@ -129,16 +124,15 @@ impl<S: Slots> Held<S> {
     /// Renews the lease once. Gives whether the store confirmed it; a store that is down is no reason
     /// to give up, for the claim is ours until somebody takes it over.
     pub(crate) async fn beat(&mut self) -> Result<bool, Fenced> {
-        let slot = self.ask.address.slot();
-        let lease = self.ask.policy.lease();
-        match self.engine.renew(slot, self.claim.version, lease).await {
+        let (slot, lease) = (self.claim.address.slot(), self.policy.lease());
+        match self.engine().renew(slot, self.claim.version, lease).await {
             Ok(Stamped { value: Swap::Won(claim), .. }) => {
                 self.claim = claim;
                 Ok(true)
             }
             Ok(Stamped { value: Swap::Lost(found), .. }) => self.adopt(found).map(|()| false),
             Ok(Stamped { value: Swap::Unknown, .. }) | Err(_) => {
-                self.engine.0.meters.renewals_failed.increment(1);
+                self.engine().0.meters.renewals_failed.increment(1);
                 Ok(false)
             }
         }
@@ -157,32 +151,41 @@ impl<S: Slots> Held<S> {
     }
 }
 
-/// Waits for a point in time; only ever asked when there is one.
-async fn at(limit: Option<Instant>) {
-    if let Some(limit) = limit {
-        sleep_until(limit).await;
-    }
+/// What an execution is told about itself.
+fn attempt(claim: &Record) -> Attempt {
+    let key = Some(claim.address.key().clone());
+    let Record { fence, attempt: number, recovery, .. } = *claim;
+    Attempt { key, fence, number, recovery }
 }
 
-fn settlement(ended: Result<Report, JoinError>, policy: &Policy) -> Settlement {
-    match ended {
-        Ok(report) => Settlement::of(report, policy),
-        Err(error) if error.is_panic() => Settlement::of_panic(policy),
-        // Only a runtime that is shutting down cancels an execution, and how far it came is unknown.
-        Err(_) => Settlement::Unknown(Cause::Silence),
-    }
+/// When to renew next, or when the time is up, if that comes first.
+fn next_beat(policy: &Policy, limit: Option<Instant>) -> Instant {
+    let beat = Instant::now() + policy.lease() / BEATS_PER_LEASE;
+    limit.map_or(beat, |limit| limit.min(beat))
 }
 
-impl<S: Slots> Engine<S> {
-    /// Waits for the answer of an execution, as long as the policy keeps a caller.
-    pub(crate) async fn hear(&self, told: Told, policy: &Policy) -> Result<Answer, RunError> {
-        let heard = match policy.answer_within() {
-            None => told.await,
-            Some(limit) => match timeout(limit, told).await {
-                Ok(heard) => heard,
-                Err(_) => return Ok(Answer::StillExecuting { retry_after: policy.lease() }),
-            },
-        };
-        heard.unwrap_or(Err(RunError::Lost))
-    }
+/// What an execution comes to, also when it panics.
+async fn caught(execution: impl Future<Output = Report>, policy: &Policy) -> Settlement {
+    let mut execution = pin!(execution);
+    std::future::poll_fn(|cx| {
+        // After a panic the execution is dropped and never looked at again.
+        match catch_unwind(AssertUnwindSafe(|| execution.as_mut().poll(cx))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(report)) => Poll::Ready(Settlement::of(report, policy)),
+            Err(_) => Poll::Ready(Settlement::of_panic(policy)),
+        }
+    })
+    .await
+}
+
+/// Waits for the answer of an execution, as long as the policy keeps a caller.
+pub(crate) async fn hear(told: Told, policy: &Policy) -> Result<Answer, RunError> {
+    let heard = match policy.answer_within() {
+        None => told.await,
+        Some(limit) => match Box::pin(timeout(limit, told)).await {
+            Ok(heard) => heard,
+            Err(_) => return Ok(Answer::StillExecuting { retry_after: policy.lease() }),
+        },
+    };
+    heard.unwrap_or(Err(RunError::Lost))
 }

@@ -8,29 +8,28 @@
 //! then the tally.
 
 mod books;
+mod shard;
 mod tally;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use onetake_core::{Draft, Record, Slot, Tenant, Verdict, Version, judge};
 
 use self::books::Books;
-use self::tally::Tally;
+use self::shard::Shard;
 pub use self::tally::{MemoryLimits, OnFull};
+use self::tally::{NoRoom, Tally};
 use crate::clock::{Clock, SystemClock};
 use crate::journal::{
     Check, Commit, Doc, Document, Entry, Found, Journal, Lane, Page, Place, Position, Tx, Write,
 };
-use crate::store::{Bound, Reply, Slots, Stamped, StoreError, Swap, Swept};
+use crate::store::{Reply, Slots, Stamped, StoreError, Swap, Swept};
 
 const SHARDS: usize = 64;
 /// How often a swap makes room and tries again before it reports a full store.
 const ROOM_TRIES_MAX: usize = 4;
-
-type Shard = BTreeMap<Slot, Arc<Record>>;
 
 /// A store in memory. See the [module documentation](self).
 pub struct Memory {
@@ -92,13 +91,12 @@ impl Memory {
 
     /// Writes `record` into its slot and keeps the tally; refuses a new slot when the bounds say so.
     /// What is already held may always grow: an outcome must never be refused.
-    fn put(&self, shard: &mut Shard, record: Record) -> Result<Arc<Record>, Bound> {
-        let slot = record.address.slot().clone();
-        let before = shard.get(&slot).map(|there| there.weight());
+    fn put(&self, shard: &mut Shard, record: Record) -> Result<Arc<Record>, NoRoom> {
+        let before = shard.get(record.address.slot()).map(|there| there.weight());
         let mut tally = self.tally.lock().expect("invariant: no panic under the lock");
-        tally.exchange(slot.tenant(), before, record.weight(), &self.limits)?;
+        tally.exchange(record.address.tenant(), before, record.weight(), &self.limits)?;
         let record = Arc::new(record);
-        shard.insert(slot, Arc::clone(&record));
+        shard.insert(Arc::clone(&record));
         Ok(record)
     }
 
@@ -108,7 +106,10 @@ impl Memory {
             None => self.remove(shard, slot),
             Some(record) => {
                 let restored = self.put(shard, Record::clone(&record));
-                restored.expect("invariant: what replaces a held record is never refused");
+                assert!(
+                    restored.is_ok(),
+                    "invariant: what replaces a held record is never refused"
+                );
             }
         }
     }
@@ -120,32 +121,41 @@ impl Memory {
         }
     }
 
-    /// Removes the oldest finished records of `tenant`: at least one, and one in a hundred of them, so
-    /// that a full store does not search for room on every new key. Never a live or unknown one, and
-    /// never another tenant's.
-    fn make_room(&self, tenant: &Tenant) -> bool {
+    /// Removes the oldest finished records of a tenant until there is room, and one in a hundred of
+    /// them at least, so that a full store does not search for room on every new key. Removes nothing
+    /// when that would not be enough. Never a live or unknown one, and never another tenant's.
+    fn make_room(&self, needed: &NoRoom) -> bool {
+        let tenant = &needed.tenant;
         let mut finished = Vec::new();
         for number in 0..SHARDS {
             let shard = self.shard_number(number);
-            let of_tenant =
-                shard.iter().filter(|(slot, record)| slot.tenant() == tenant && !record.is_open());
-            finished.extend(
-                of_tenant.map(|(slot, record)| (record.since, slot.clone(), record.version)),
-            );
+            let own = shard.records().filter(|r| r.address.tenant() == tenant && !r.is_open());
+            finished.extend(own.map(|record| (record.since, Arc::clone(record))));
         }
-        finished.sort_unstable();
-        let goes = finished.len().div_ceil(100);
-        for (_, slot, version) in finished.drain(..goes) {
-            let mut shard = self.shard(&slot);
+        finished.sort_unstable_by(|(a, x), (b, y)| {
+            a.cmp(b).then_with(|| x.address.slot().cmp(y.address.slot()))
+        });
+        let least = needed.records.max(finished.len().div_ceil(100));
+        let (mut goes, mut bytes) = (0, 0);
+        while goes < finished.len() && (goes < least || bytes < needed.bytes) {
+            bytes += finished[goes].1.weight();
+            goes += 1;
+        }
+        if goes < needed.records || bytes < needed.bytes {
+            return false;
+        }
+        for (_, listed) in &finished[..goes] {
+            let slot = listed.address.slot();
+            let mut shard = self.shard(slot);
             // It may have been claimed again since it was listed.
-            if shard.get(&slot).is_some_and(|there| there.version == version) {
-                self.remove(&mut shard, &slot);
+            if shard.get(slot).is_some_and(|there| there.version == listed.version) {
+                self.remove(&mut shard, slot);
             }
         }
         goes > 0
     }
 
-    fn swap_once(&self, expected: Option<Version>, next: &Draft) -> Result<Stamped<Swap>, Bound> {
+    fn swap_once(&self, expected: Option<Version>, next: &Draft) -> Result<Stamped<Swap>, NoRoom> {
         let mut shard = self.shard(next.address.slot());
         let there = shard.get(next.address.slot());
         let reply = match judge(there.map(|record| record.version), expected, next.version) {
@@ -158,24 +168,23 @@ impl Memory {
         Ok(self.stamp(reply))
     }
 
-    /// Runs `attempt` and makes room as often as the bounds of `tenant` need and allow it.
+    /// Runs `attempt`, which writes up to `slots` new ones, and makes room as often as it needs and the
+    /// settings allow.
     fn with_room<T>(
         &self,
-        tenant: &Tenant,
-        attempt: impl Fn() -> Result<T, Bound>,
+        slots: usize,
+        attempt: impl Fn() -> Result<T, NoRoom>,
     ) -> Result<T, StoreError> {
-        let mut tries = 0;
-        loop {
-            let bound = match attempt() {
+        for _ in 0..slots + ROOM_TRIES_MAX {
+            let needed = match attempt() {
                 Ok(reply) => return Ok(reply),
-                Err(bound) => bound,
+                Err(needed) => needed,
             };
-            tries += 1;
-            let evict = self.limits.on_full == OnFull::Evict && tries < ROOM_TRIES_MAX;
-            if !evict || !self.make_room(tenant) {
-                return Err(StoreError::Full(bound));
+            if self.limits.on_full == OnFull::Refuse || !self.make_room(&needed) {
+                return Err(StoreError::Full(needed.bound));
             }
         }
+        Err(StoreError::Unavailable("rivals took the room that was made".into()))
     }
 }
 
@@ -198,36 +207,34 @@ impl Slots for Memory {
     }
 
     async fn swap(&self, expected: Option<Version>, next: Draft) -> Reply<Swap> {
-        let tenant = next.address.scope().tenant();
-        self.with_room(tenant, || self.swap_once(expected, &next))
+        self.with_room(1, || self.swap_once(expected, &next))
     }
 
     async fn renew(&self, slot: &Slot, expected: Version, lease: Duration) -> Reply<Swap> {
         let mut shard = self.shard(slot);
         let now = self.clock.now();
-        let reply = match shard.get_mut(slot) {
-            Some(there) if there.version == expected => match there.renewed(now, lease) {
-                Some(renewed) => {
-                    *there = Arc::new(renewed);
-                    Swap::Won(Arc::clone(there))
-                }
-                None => Swap::Lost(Some(Arc::clone(there))),
-            },
-            there => Swap::Lost(there.map(|record| Arc::clone(record))),
+        let there = shard.get(slot).cloned();
+        let claim = there.as_ref().filter(|there| there.version == expected);
+        let reply = match claim.and_then(|claim| claim.renewed(now, lease)).map(Arc::new) {
+            Some(renewed) => {
+                shard.insert(Arc::clone(&renewed));
+                Swap::Won(renewed)
+            }
+            None => Swap::Lost(there),
         };
         Ok(Stamped { now, value: reply })
     }
 
     async fn sweep(&self, limit: usize) -> Reply<Swept> {
+        let limit = limit.max(1);
         let mut from = self.sweep_from.lock().expect("invariant: no panic under the lock");
         let (number, after) = from.clone();
         let now = self.clock.now();
         let mut shard = self.shard_number(number);
-        let start = after.as_ref().map_or(Unbounded, Excluded);
         let seen: Vec<_> = shard
-            .range::<Slot, _>((start, Unbounded))
-            .take(limit)
-            .map(|(slot, record)| (slot.clone(), record.is_removable(now)))
+            .behind(after.as_ref(), limit, |_| true)
+            .into_iter()
+            .map(|record| (record.address.slot().clone(), record.is_removable(now)))
             .collect();
         let gone: Vec<_> = seen.iter().filter(|(_, gone)| *gone).map(|(slot, _)| slot).collect();
         for slot in &gone {
@@ -247,10 +254,8 @@ impl Slots for Memory {
 impl Journal for Memory {
     async fn commit(&self, tx: Tx) -> Reply<Commit> {
         tx.within_bounds()?;
-        let commit = match tx.writes().iter().find_map(slot_of) {
-            Some(slot) => self.with_room(slot.tenant(), || self.commit_once(&tx))?,
-            None => self.commit_once(&tx).map_err(StoreError::Full)?,
-        };
+        let slots = tx.writes().iter().filter_map(slot_of).count();
+        let commit = self.with_room(slots, || self.commit_once(&tx))?;
         Ok(self.stamp(commit))
     }
 
@@ -287,14 +292,11 @@ impl Journal for Memory {
         limit: usize,
     ) -> Reply<Page<Arc<Record>>> {
         let mut found = BTreeMap::new();
-        let start = after.map_or(Unbounded, Excluded);
+        let wanted = |record: &Record| tenant.is_none_or(|t| record.address.tenant() == t);
         for number in 0..SHARDS {
             let shard = self.shard_number(number);
-            let wanted = shard
-                .range::<Slot, _>((start, Unbounded))
-                .filter(|(slot, _)| tenant.is_none_or(|tenant| slot.tenant() == tenant))
-                .take(limit.saturating_add(1));
-            found.extend(wanted.map(|(slot, record)| (slot.clone(), Arc::clone(record))));
+            let records = shard.behind(after, limit.saturating_add(1), wanted);
+            found.extend(records.into_iter().map(|r| (r.address.slot().clone(), Arc::clone(r))));
         }
         let more = found.len() > limit;
         let items = found.into_values().take(limit).collect();
@@ -338,7 +340,7 @@ impl Memory {
         Held(numbers.into_iter().map(|n| (n, self.shard_number(n))).collect())
     }
 
-    fn commit_once(&self, tx: &Tx) -> Result<Commit, Bound> {
+    fn commit_once(&self, tx: &Tx) -> Result<Commit, NoRoom> {
         let mut books = self.books.lock().expect("invariant: no panic under the lock");
         let checked = tx.checks().iter().filter_map(|check| match check {
             Check::Slot(slot, _) => Some(slot),
@@ -362,11 +364,11 @@ impl Memory {
         for (write, slot) in tx.writes().iter().filter_map(|write| Some((write, slot_of(write)?))) {
             let Write::Slot(draft) = write else { continue };
             let before = held.get(slot).cloned();
-            if let Err(bound) = self.put(held.shard(slot), draft.clone().at(now)) {
+            if let Err(needed) = self.put(held.shard(slot), draft.clone().at(now)) {
                 for (slot, before) in written.into_iter().rev() {
                     self.put_back(held.shard(slot), slot, before);
                 }
-                return Err(bound);
+                return Err(needed);
             }
             written.push((slot, before));
         }

@@ -34,7 +34,14 @@ pub(crate) struct Meters {
     pub(crate) swept: Counter,
     pub(crate) unknown_ended: Counter,
     pub(crate) executing: Gauge,
-    answers: [(&'static str, Counter); 8],
+    executed: Counter,
+    replayed: Counter,
+    joined: Counter,
+    freed: Counter,
+    mismatch: Counter,
+    in_flight: Counter,
+    still_executing: Counter,
+    unknown: Counter,
     veil: RandomState,
 }
 
@@ -47,23 +54,21 @@ impl Meters {
         describe_counter!(SWEPT_TOTAL, "Records that the sweeper removed");
         describe_counter!(UNKNOWN_ENDED_TOTAL, "Unknown outcomes that nobody settled in time");
         describe_gauge!(EXECUTING, "Executions under way");
-        let answers = [
-            "executed",
-            "replayed",
-            "joined",
-            "freed",
-            "mismatch",
-            "in_flight",
-            "still_executing",
-            "unknown",
-        ];
+        let answers = |name: &'static str| counter!(ANSWERS_TOTAL, "answer" => name);
         Self {
             fenced: counter!(FENCED_TOTAL),
             renewals_failed: counter!(RENEWALS_FAILED_TOTAL),
             swept: counter!(SWEPT_TOTAL),
             unknown_ended: counter!(UNKNOWN_ENDED_TOTAL),
             executing: gauge!(EXECUTING),
-            answers: answers.map(|name| (name, counter!(ANSWERS_TOTAL, "answer" => name))),
+            executed: answers("executed"),
+            replayed: answers("replayed"),
+            joined: answers("joined"),
+            freed: answers("freed"),
+            mismatch: answers("mismatch"),
+            in_flight: answers("in_flight"),
+            still_executing: answers("still_executing"),
+            unknown: answers("unknown"),
             veil: RandomState::new(),
         }
     }
@@ -71,10 +76,14 @@ impl Meters {
     /// Counts how a walk ended.
     pub(crate) fn count(&self, ended: &Result<Answer, RunError>) {
         match ended {
-            Ok(answer) => {
-                let counter = self.answers.iter().find(|(name, _)| *name == answer.name());
-                counter.expect("invariant: every answer has a counter").1.increment(1);
-            }
+            Ok(Answer::Executed { .. }) => self.executed.increment(1),
+            Ok(Answer::Replayed { .. }) => self.replayed.increment(1),
+            Ok(Answer::Joined { .. }) => self.joined.increment(1),
+            Ok(Answer::Freed) => self.freed.increment(1),
+            Ok(Answer::Mismatch) => self.mismatch.increment(1),
+            Ok(Answer::InFlight { .. }) => self.in_flight.increment(1),
+            Ok(Answer::StillExecuting { .. }) => self.still_executing.increment(1),
+            Ok(Answer::Unknown { .. }) => self.unknown.increment(1),
             Err(error) => counter!(FAILURES_TOTAL, "code" => error.code().as_str()).increment(1),
         }
     }

@@ -7,8 +7,10 @@
 //! ```
 //!
 //! The first store call is the claim, so a new key costs two writes and a replay none. This file never
-//! executes anything itself and never answers before the outcome is durable: `own.rs` does the one and
-//! waits for the other.
+//! executes anything itself and never answers before the outcome is durable: `lease.rs` executes,
+//! `settle.rs` records and only then tells.
+
+use std::sync::Arc;
 
 use onetake_core::{Ask, Grounds, Record, Report, decide};
 
@@ -16,11 +18,18 @@ use crate::answer::{Answer, Attempt, Step};
 use crate::claim::Pending;
 use crate::engine::Engine;
 use crate::error::RunError;
+use crate::lease::{Told, hear};
 use crate::store::{Slots, Stamped, Swap};
 use crate::waiting::Waiting;
 
 /// How often one attempt may lose its claim to rivals before it is refused as busy.
 const RIVALS_MAX: u32 = 64;
+
+/// Where a walk ends for its caller: with an answer, or listening to an execution.
+enum Walked {
+    Answered(Answer),
+    Executing(Told),
+}
 
 impl<S: Slots> Engine<S> {
     /// Runs `execute` at most once at a time for the slot of `ask`, never again once its outcome is
@@ -39,19 +48,32 @@ impl<S: Slots> Engine<S> {
     /// Dropping the future changes nothing but who hears the answer: a claim that was begun is
     /// finished, an execution goes on, and its outcome is recorded. A seat among the waiters is given
     /// back.
-    pub async fn run<F, Fut>(&self, ask: Ask, execute: F) -> Result<Answer, RunError>
+    pub fn run<F, Fut>(
+        &self,
+        ask: Ask,
+        execute: F,
+    ) -> impl Future<Output = Result<Answer, RunError>> + Send + use<'_, S, F, Fut>
     where
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Report> + Send + 'static,
     {
-        self.refuse_when_stopping()?;
-        self.start_sweeper();
-        let ended = self.walk(Pending::new(self, ask, execute)).await;
-        self.0.meters.count(&ended);
-        ended
+        let policy = Arc::clone(&ask.policy);
+        // Boxed, so that a caller who only listens any more holds next to nothing.
+        let walk = Box::pin(self.walk(Pending::new(self.clone(), ask, execute)));
+        async move {
+            self.refuse_when_stopping()?;
+            self.start_sweeper();
+            let ended = match walk.await {
+                Ok(Walked::Answered(answer)) => Ok(answer),
+                Ok(Walked::Executing(told)) => hear(told, &policy).await,
+                Err(error) => Err(error),
+            };
+            self.0.meters.count(&ended);
+            ended
+        }
     }
 
-    async fn walk<F, Fut>(&self, mut pending: Pending<S, F, Fut>) -> Result<Answer, RunError>
+    async fn walk<F, Fut>(&self, mut pending: Pending<S, F, Fut>) -> Result<Walked, RunError>
     where
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Report> + Send + 'static,
@@ -62,7 +84,9 @@ impl<S: Slots> Engine<S> {
             let ready = !waiting.is_seated() && pending.is_ready();
             let Stamped { now, value: found } = if ready {
                 match pending.claim(grounds).await? {
-                    Stamped { value: Swap::Won(claim), .. } => return pending.own(claim).await,
+                    Stamped { value: Swap::Won(claim), .. } => {
+                        return Ok(Walked::Executing(pending.start(claim)));
+                    }
                     Stamped { now, value: Swap::Lost(found) } => Stamped { now, value: found },
                     Stamped { value: Swap::Unknown, .. } => return Err(RunError::ClaimUncertain),
                 }
@@ -71,17 +95,17 @@ impl<S: Slots> Engine<S> {
             };
             belongs(found.as_deref(), &pending.ask)?;
             match Step::of(decide(&pending.ask, found.as_deref(), now), now) {
-                Step::Say(answer) => return Ok(answer),
+                Step::Say(answer) => return Ok(Walked::Answered(answer)),
                 Step::Wait { same, lease_left } => {
                     pending.rest();
                     if let Some(answer) = waiting.attend(self, &pending.ask, same, lease_left).await
                     {
-                        return Ok(answer);
+                        return Ok(Walked::Answered(answer));
                     }
                 }
                 Step::Execute(next) => {
                     if let Some(answer) = waiting.share(found.as_deref(), now) {
-                        return Ok(answer);
+                        return Ok(Walked::Answered(answer));
                     }
                     if rivals == RIVALS_MAX || !pending.is_ready() {
                         return Err(RunError::Busy("too many executions or rivals at once"));

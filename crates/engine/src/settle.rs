@@ -5,13 +5,14 @@
 //! was executed and is not recorded yet, never the outcome itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use onetake_core::{Draft, Keeping, Phase, Record, Settlement, Timestamp};
 use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::error::RunError;
-use crate::lease::{Fenced, Held, Tell};
+use crate::lease::{Fenced, Held};
 use crate::store::{Slots, Stamped, Swap};
 use crate::wait::News;
 
@@ -19,30 +20,53 @@ use crate::wait::News;
 const ADOPTIONS_MAX: u32 = 8;
 
 impl<S: Slots> Held<S> {
-    /// Writes `settlement`, then tells the caller and everyone who waits.
-    pub(crate) async fn record(mut self, settlement: Settlement, tell: Tell) {
-        let policy = Arc::clone(&self.ask.policy);
-        let draft = settlement.draft(&self.claim, &policy, self.engine.0.mint.id());
-        let limits = self.engine.0.limits;
-        let (started, mut failures, mut tell) = (Instant::now(), 0, Some(tell));
-        while started.elapsed() <= limits.record_for {
-            match self.write(&draft).await {
-                Ok(Some(record)) => return self.announce(&record, settlement, tell),
+    /// Writes `settlement`, then tells everyone who waits, and gives what the caller hears.
+    ///
+    /// A caller is kept for a while only. If the outcome is not recorded by then they hear that, and
+    /// another task goes on trying.
+    pub(crate) async fn record(mut self, settlement: Settlement) -> Result<Answer, RunError> {
+        let engine = self.engine().clone();
+        let draft = settlement.draft(&self.claim, &self.policy, engine.0.mint.id());
+        let kept = engine.0.limits.record_within;
+        if let Some(said) = self.insist(&draft, &settlement, kept).await {
+            return said;
+        }
+        engine.0.tasks.spawn(async move {
+            let limit = self.engine().0.limits.record_for;
+            if self.insist(&draft, &settlement, limit).await.is_none() {
+                self.give_up();
+            }
+        });
+        Err(RunError::ExecutedNotRecorded)
+    }
+
+    /// Tries to write `draft` for as long as `limit`. `None` when that was not long enough.
+    async fn insist(
+        &mut self,
+        draft: &Draft,
+        settlement: &Settlement,
+        limit: Duration,
+    ) -> Option<Result<Answer, RunError>> {
+        let (started, mut failures) = (Instant::now(), 0);
+        loop {
+            match self.write(draft).await {
+                Ok(Some(record)) => return Some(Ok(self.announce(&record, settlement))),
                 Ok(None) => failures += 1,
-                Err(Fenced) => return tell.map_or((), |tell| self.fenced(tell)),
+                Err(Fenced) => return Some(Err(self.fenced())),
             }
-            if started.elapsed() >= limits.record_within
-                && let Some(tell) = tell.take()
-            {
-                let _ = tell.send(Err(RunError::ExecutedNotRecorded));
+            if started.elapsed() >= limit {
+                return None;
             }
-            self.engine.pause(failures).await;
+            self.engine().pause(failures).await;
             // Only keeps the lease. If it finds no claim of ours, an earlier copy of this very write
             // may be what is there, and only repeating the write can tell.
             let _ = self.beat().await;
         }
+    }
+
+    fn give_up(&self) {
         tracing::error!(
-            slot = %self.engine.0.meters.veiled(self.ask.address.slot()),
+            slot = %self.engine().0.meters.veiled(self.claim.address.slot()),
             fence = %self.claim.fence,
             "outcome could not be recorded; the claim lapses and its outcome is unknown",
         );
@@ -51,7 +75,7 @@ impl<S: Slots> Held<S> {
     /// Tries to write `draft` once, from whatever version of our own claim is there.
     async fn write(&mut self, draft: &Draft) -> Result<Option<Arc<Record>>, Fenced> {
         for _ in 0..ADOPTIONS_MAX {
-            match self.engine.swap(Some(self.claim.version), draft.clone()).await {
+            match self.engine().swap(Some(self.claim.version), draft.clone()).await {
                 Ok(Stamped { value: Swap::Won(record), .. }) => return Ok(Some(record)),
                 Ok(Stamped { value: Swap::Lost(found), .. }) => self.adopt(found)?,
                 Ok(Stamped { value: Swap::Unknown, .. }) | Err(_) => return Ok(None),
@@ -60,26 +84,25 @@ impl<S: Slots> Held<S> {
         Ok(None)
     }
 
-    fn announce(self, record: &Record, settlement: Settlement, tell: Option<Tell>) {
-        let news = News::of(record, settlement);
-        if let Some(tell) = tell {
-            let _ = tell.send(Ok(news.to_executor()));
-        }
-        self.engine.0.waiters.settle(self.ask.address.slot(), || news);
+    fn announce(&self, record: &Record, settlement: &Settlement) -> Answer {
+        let news = News::of(record, settlement.clone());
+        let answer = news.to_executor();
+        self.engine().0.waiters.settle(self.claim.address.slot(), || news);
+        answer
     }
 
-    /// Says that another claim took the place of this one.
-    pub(crate) fn fenced(self, tell: Tell) {
-        self.engine.0.meters.fenced.increment(1);
-        let slot = self.ask.address.slot();
+    /// Says that another claim took the place of this one, whether or not a caller still listens.
+    pub(crate) fn fenced(&self) -> RunError {
+        let (engine, slot) = (self.engine(), self.claim.address.slot());
+        engine.0.meters.fenced.increment(1);
         tracing::error!(
-            slot = %self.engine.0.meters.veiled(slot),
-            operation = self.ask.address.operation().as_str(),
+            slot = %engine.0.meters.veiled(slot),
+            operation = self.claim.address.operation().as_str(),
             fence = %self.claim.fence,
             "lost the claim while executing; the effect may have happened twice",
         );
-        let _ = tell.send(Err(RunError::Fenced));
-        self.engine.0.waiters.nudge(slot);
+        engine.0.waiters.nudge(slot);
+        RunError::Fenced
     }
 }
 

@@ -122,8 +122,8 @@ impl<S: Journal> Engine<S> {
             let step = self.0.limits.sweep_step;
             let page = self.0.store.scan_slots(None, after.as_ref(), step).await?;
             for record in &page.value.items {
-                if self.0.is_forgotten(record, page.now) && self.end(record).await? {
-                    ended += 1;
+                if let Some(since) = self.0.forgotten_since(record, page.now) {
+                    ended += usize::from(self.end(record, since).await?);
                 }
             }
             after = page.value.items.last().map(|record| record.address.slot().clone());
@@ -135,16 +135,20 @@ impl<S: Journal> Engine<S> {
         Ok(ended)
     }
 
-    async fn end(&self, record: &Record) -> Result<bool, RunError> {
+    async fn end(&self, record: &Record, since: Timestamp) -> Result<bool, RunError> {
         let address = &record.address;
         let entry = serde_json::to_vec(&Ended {
             act: "unknown_ended",
-            tenant: address.scope().tenant().as_str(),
+            tenant: address.tenant().as_str(),
             operation: address.operation().as_str(),
-            slot: self.0.meters.veiled(address.slot()).to_string(),
+            slot: address
+                .slot()
+                .digest()
+                .iter()
+                .fold(String::new(), |hex, b| hex + &format!("{b:02x}")),
             fence: record.fence.to_string(),
             attempt: record.attempt,
-            unknown_since_ms: record.since.as_millis(),
+            unknown_since_ms: since.as_millis(),
         });
         let entry = entry.expect("invariant: names and numbers can be written as JSON");
         let released = Draft {
@@ -165,13 +169,16 @@ impl<S: Journal> Engine<S> {
 }
 
 impl<S> Inner<S> {
-    fn is_forgotten(&self, record: &Record, now: Timestamp) -> bool {
+    /// Since when it is unknown, if that is longer than anyone holds it.
+    fn forgotten_since(&self, record: &Record, now: Timestamp) -> Option<Timestamp> {
         match record.standing(now) {
-            Standing::Unknown { since, .. } => now.since(since) >= self.limits.hold_retention,
+            Standing::Unknown { since, .. } => {
+                (now.since(since) >= self.limits.hold_retention).then_some(since)
+            }
             Standing::Live { .. }
             | Standing::Final { .. }
             | Standing::Retryable(_)
-            | Standing::Free => false,
+            | Standing::Free => None,
         }
     }
 }

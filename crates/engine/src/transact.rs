@@ -11,7 +11,6 @@ use bytes::Bytes;
 use onetake_core::{
     Ask, Draft, Grounds, Keeping, Outcome, Record, Report, Settlement, Timestamp, decide,
 };
-use tokio::time::timeout;
 
 use crate::answer::{Answer, Step};
 use crate::engine::Engine;
@@ -198,9 +197,9 @@ impl<S: Journal> Engine<S> {
     ) -> Result<(Option<Arc<Record>>, View), RunError> {
         let mut places = vec![Place::Slot(ask.address.slot().clone())];
         places.extend_from_slice(needed);
-        let fetched = timeout(self.0.limits.store_within, self.0.store.fetch(&places)).await;
+        let fetched = self.in_time(self.0.store.fetch(&places)).await;
         let Stamped { now, value } =
-            fetched.map_err(|_| StoreError::Unavailable("no reply in time".into()))??;
+            fetched.unwrap_or_else(|| Err(StoreError::Unavailable("no reply in time".into())))?;
         let mut value = value.into_iter();
         let Some(Found::Slot(found)) = value.next() else {
             return Err(StoreError::Corrupt("asked for a slot, got another thing".into()).into());
@@ -250,18 +249,17 @@ impl<S: Journal> Engine<S> {
     async fn commit_known(&self, tx: Tx) -> Result<Option<Timestamp>, RunError> {
         let mut unsure = false;
         for failures in 1..=COMMIT_TRIES_MAX {
-            let reply = timeout(self.0.limits.store_within, self.0.store.commit(tx.clone())).await;
-            match reply {
-                Ok(Ok(Stamped { now, value })) => match value {
+            match self.in_time(self.0.store.commit(tx.clone())).await {
+                Some(Ok(Stamped { now, value })) => match value {
                     Commit::Committed { .. } | Commit::Repeated => return Ok(Some(now)),
                     // An earlier copy may have been written and then replaced by somebody else; the
                     // next look at the slot tells, for the record of this key would be there.
                     Commit::Conflict { .. } => return Ok(None),
                     Commit::Unknown => unsure = true,
                 },
-                Ok(Err(error)) if !unsure => return Err(error.into()),
-                Ok(Err(_)) => {}
-                Err(_) => unsure = true,
+                Some(Err(error)) if !unsure => return Err(error.into()),
+                Some(Err(_)) => {}
+                None => unsure = true,
             }
             self.pause(failures).await;
         }

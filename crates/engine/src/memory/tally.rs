@@ -52,6 +52,17 @@ struct Sum {
     bytes: usize,
 }
 
+/// Why a new record does not fit, and what must go first.
+#[derive(Debug)]
+pub(super) struct NoRoom {
+    pub(super) bound: Bound,
+    pub(super) tenant: Tenant,
+    /// Records that must go.
+    pub(super) records: usize,
+    /// Bytes that must go.
+    pub(super) bytes: usize,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     all: Sum,
@@ -70,16 +81,19 @@ impl Tally {
         before: Option<usize>,
         after: usize,
         limits: &MemoryLimits,
-    ) -> Result<(), Bound> {
+    ) -> Result<(), NoRoom> {
         let own = self.by_tenant.get(tenant).copied().unwrap_or_default();
         if before.is_none() {
-            let over =
-                |sum: Sum, records, bytes| sum.records >= records || sum.bytes + after > bytes;
-            if over(own, limits.tenant_records_max, limits.tenant_bytes_max) {
-                return Err(Bound::Tenant);
-            }
-            if over(self.all, limits.records_max, limits.bytes_max) {
-                return Err(Bound::Total);
+            let bounds = [
+                (Bound::Tenant, own, limits.tenant_records_max, limits.tenant_bytes_max),
+                (Bound::Total, self.all, limits.records_max, limits.bytes_max),
+            ];
+            for (bound, sum, records_max, bytes_max) in bounds {
+                let records = (sum.records + 1).saturating_sub(records_max);
+                let bytes = (sum.bytes + after).saturating_sub(bytes_max);
+                if records > 0 || bytes > 0 {
+                    return Err(NoRoom { bound, tenant: tenant.clone(), records, bytes });
+                }
             }
         }
         let new = usize::from(before.is_none());

@@ -141,16 +141,16 @@ async fn effect(
 }
 
 pub(super) fn sum_doc(deal: &Deal) -> Doc {
-    let tenant = deal.address.scope().tenant().as_str().to_owned();
+    let tenant = deal.address.tenant().as_str().to_owned();
     Doc { space: "sums", key: tenant.into() }
 }
 
 pub(super) fn lane(deal: &Deal) -> Lane {
-    Lane(deal.address.scope().tenant().as_str().to_owned().into())
+    Lane(deal.address.tenant().as_str().to_owned().into())
 }
 
 pub(super) fn counter(deal: &Deal) -> Counter {
-    Counter(deal.address.scope().tenant().as_str().to_owned().into())
+    Counter(deal.address.tenant().as_str().to_owned().into())
 }
 
 /// What a transaction does: one more on a document that all share, one entry, one count.
@@ -175,7 +175,7 @@ impl World {
             let of_tenant = self
                 .deals
                 .iter()
-                .filter(|deal| deal.inside && deal.address.scope().tenant().as_str() == tenant);
+                .filter(|deal| deal.inside && deal.address.tenant().as_str() == tenant);
             let deals: Vec<_> = of_tenant.cloned().collect();
             let Some(deal) = deals.first() else { continue };
             let mut done = 0;

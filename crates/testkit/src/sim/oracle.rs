@@ -102,7 +102,7 @@ impl Oracle {
     }
 
     fn note(&mut self, deal: &Deal, line: &str) {
-        let (tenant, key) = (deal.address.scope().tenant().as_str(), deal.address.key().as_str());
+        let (tenant, key) = (deal.address.tenant().as_str(), deal.address.key().as_str());
         self.log.push(format!("{tenant}/{key} {line}"));
     }
 
