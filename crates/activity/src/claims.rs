@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use onetake_core::{Address, Asked, Cause, Key, Operation, Outcome, Policy, Record, Report, Scope};
 use onetake_engine::{Answer, Claim, Engine, RunError, Slots, Stamped, Tried};
+use serde::Serialize;
 
 use crate::ask::ask;
+use crate::reply::encode;
 
 /// One operation in single steps.
 #[derive(Debug)]
@@ -72,6 +74,20 @@ impl<S: Slots> Claims<S> {
     /// Dropping the future may leave the result recorded or not; say it again.
     pub async fn store_result(&self, claim: &Claim, outcome: Outcome) -> Result<Answer, RunError> {
         self.settle(claim, Report::Finished(outcome)).await
+    }
+
+    /// Records a typed value, as [`crate::Executor::execute`] would have.
+    ///
+    /// # Errors
+    /// As [`Claims::store_result`].
+    ///
+    /// # Cancel safety
+    /// As [`Claims::store_result`].
+    pub async fn store_value<T>(&self, claim: &Claim, value: &T) -> Result<Answer, RunError>
+    where
+        T: Serialize + Sync,
+    {
+        self.store_result(claim, encode(value, Outcome::Value)).await
     }
 
     /// Frees `claim` because nothing was done.

@@ -108,7 +108,7 @@ pub(crate) fn report<T: Serialize, E: Serialize>(ending: Ending<T, E>) -> Report
 }
 
 /// What cannot be written as JSON was still executed, and must never be executed again for that.
-fn encode<T: Serialize>(value: &T, outcome: impl FnOnce(Bytes) -> Outcome) -> Outcome {
+pub(crate) fn encode<T: Serialize>(value: &T, outcome: impl FnOnce(Bytes) -> Outcome) -> Outcome {
     match serde_json::to_vec(value) {
         Ok(json) => outcome(json.into()),
         Err(_) => Outcome::NotKept { status: None },
@@ -152,7 +152,11 @@ where
 }
 
 fn decode<T: DeserializeOwned, E>(json: &[u8]) -> Result<T, ExecuteError<E>> {
-    serde_json::from_slice(json).map_err(|error| ExecuteError::ResultOfOtherType(error.to_string()))
+    // The words of the parser may quote the value, and a kept value does not belong into a log.
+    serde_json::from_slice(json).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        ExecuteError::ResultOfOtherType(format!("at line {line}, column {column} of its JSON"))
+    })
 }
 
 #[cfg(test)]
@@ -189,5 +193,6 @@ mod tests {
         let got: Result<Take<u32>, ExecuteError<Failure>> = take(&kept, Source::Replayed);
         let error = got.unwrap_err();
         assert_eq!(error.code().unwrap().as_str(), "result_of_other_type");
+        assert!(!error.to_string().contains("text"), "{error}");
     }
 }

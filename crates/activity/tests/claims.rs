@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onetake_activity::{Claims, Executor};
+use onetake_activity::{Claims, Executor, Failure};
 use onetake_core::{Asked, Key, OnUnknown, Outcome, Phase, Policy, Scope, Standing};
 use onetake_engine::{Answer, Claim, Engine, Memory, MemoryLimits, RunError, Tried};
 use onetake_testkit::clock::TokioClock;
@@ -10,6 +10,7 @@ use onetake_testkit::clock::TokioClock;
 const LEASE: Duration = Duration::from_secs(10);
 
 struct Desk {
+    once: Executor<Memory>,
     claims: Claims<Memory>,
     clock: TokioClock,
     scope: Scope,
@@ -27,7 +28,7 @@ impl Desk {
         let policy = Policy::builder().lease(LEASE).on_unknown(on_unknown).build().unwrap();
         let once = Executor::named(Engine::new(memory), "import").unwrap().with_policy(policy);
         let (scope, key) = (Scope::tenant_named("acme").unwrap(), Key::new("k").unwrap());
-        Self { claims: once.claims(), clock, scope, key }
+        Self { claims: once.claims(), once, clock, scope, key }
     }
 
     async fn try_claim(&self) -> Tried {
@@ -72,6 +73,17 @@ async fn k11_d6_claim_store_and_replay() {
         panic!("a finished key is answered")
     };
     assert_eq!(*outcome, value("made"));
+}
+
+/// What a claimant records is what the function would have returned to everyone else.
+#[tokio::test(start_paused = true)]
+async fn a_typed_value_answers_a_call_of_the_function() {
+    let desk = Desk::new();
+    let claim = desk.claim().await;
+    desk.claims.store_value(&claim, &vec![1, 2, 3]).await.unwrap();
+    let never = |_| async { Err::<Vec<u32>, _>(Failure::new("must not execute")) };
+    let call = desk.once.execute(&desk.scope, &desk.key, Asked::raw("body"), never);
+    assert_eq!(call.await.unwrap().value, [1, 2, 3]);
 }
 
 /// Saying the same result again changes nothing; saying another one is refused.

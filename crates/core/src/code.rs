@@ -33,6 +33,8 @@ pub enum Code {
     StoreFull,
     /// What the store holds cannot be true.
     StoreCorrupt,
+    /// A record or a transaction is larger than any store takes.
+    TooLarge,
     /// This process is at its limit of executions or attempts.
     Busy,
     /// This process is stopping.
@@ -49,7 +51,7 @@ pub enum Code {
 
 impl Code {
     /// Every code, in the order of the list above.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::KeyMissing,
         Self::KeyInvalid,
         Self::KeyMismatch,
@@ -62,6 +64,7 @@ impl Code {
         Self::StoreUnavailable,
         Self::StoreFull,
         Self::StoreCorrupt,
+        Self::TooLarge,
         Self::Busy,
         Self::Stopping,
         Self::BodyNotCanonical,
@@ -86,6 +89,7 @@ impl Code {
             Self::StoreUnavailable => "store_unavailable",
             Self::StoreFull => "store_full",
             Self::StoreCorrupt => "store_corrupt",
+            Self::TooLarge => "too_large",
             Self::Busy => "busy",
             Self::Stopping => "stopping",
             Self::BodyNotCanonical => "body_not_canonical",

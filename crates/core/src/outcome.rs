@@ -3,6 +3,8 @@
 //! An [`Outcome`] is bytes and a few numbers; it knows no wire format and no type of the user's. A
 //! door turns it into a response or a value and back.
 
+use std::fmt;
+
 use bytes::Bytes;
 
 /// A status code of HTTP, 100 to 599.
@@ -34,7 +36,7 @@ impl Status {
 }
 
 /// A header of a kept response; a value need not be text.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Header {
     /// The name, lower case.
     pub name: Box<str>,
@@ -43,7 +45,7 @@ pub struct Header {
 }
 
 /// What came of an execution.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
     /// A response: status, headers and body, given again exactly.
     Response {
@@ -63,6 +65,28 @@ pub enum Outcome {
         /// The status, where there was one.
         status: Option<Status>,
     },
+}
+
+/// Shows the name only: a value may be a secret.
+impl fmt::Debug for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} bytes", self.name, self.value.len())
+    }
+}
+
+/// Shows how much there is, never what: bodies do not belong into logs.
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Response { status, headers, body } => {
+                let (headers, body) = (headers.len(), body.len());
+                write!(f, "Response({}, {headers} headers, {body} bytes)", status.code())
+            }
+            Self::Value(bytes) => write!(f, "Value({} bytes)", bytes.len()),
+            Self::Failure(bytes) => write!(f, "Failure({} bytes)", bytes.len()),
+            Self::NotKept { status } => write!(f, "NotKept({:?})", status.map(Status::code)),
+        }
+    }
 }
 
 impl Outcome {
@@ -90,6 +114,20 @@ mod tests {
         assert_eq!(Status::new(600), None);
         assert_eq!(Status::new(204).map(Status::code), Some(204));
         assert_eq!(Status::all().count(), 500);
+    }
+
+    /// X11: no body and no header value shows, wherever an outcome is printed.
+    #[test]
+    fn x11_an_outcome_does_not_show_its_content() {
+        let header = Header { name: "x-token".into(), value: "secret".into() };
+        let status = Status::new(201).unwrap();
+        let response = Outcome::Response { status, headers: vec![header], body: "secret".into() };
+        let outcomes =
+            [response, Outcome::Value("secret".into()), Outcome::Failure("secret".into())];
+        for outcome in outcomes {
+            let shown = format!("{outcome:?}");
+            assert!(!shown.contains("secret") && shown.contains("6 bytes"), "{shown}");
+        }
     }
 
     #[test]

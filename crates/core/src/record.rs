@@ -255,11 +255,18 @@ impl Record {
             + address.principal().map_or(0, |name| name.as_str().len())
             + address.operation().as_str().len()
             + address.key().as_str().len();
-        let outcome = match &self.phase {
+        RECORD_BYTES + names + self.outcome_weight()
+    }
+}
+
+impl<T> Record<T> {
+    /// Bytes of its outcome, where it has one.
+    #[must_use]
+    pub fn outcome_weight(&self) -> usize {
+        match &self.phase {
             Phase::Done { outcome, .. } => outcome.weight(),
             Phase::Claimed { .. } | Phase::Released { .. } | Phase::Unknown { .. } => 0,
-        };
-        RECORD_BYTES + names + outcome
+        }
     }
 }
 

@@ -72,6 +72,25 @@ impl Settlement {
         }
     }
 
+    /// The same, but an outcome of more than `bytes_max` is not kept: it was executed, and everyone
+    /// hears that and nothing else.
+    #[must_use]
+    pub fn within(self, bytes_max: usize) -> Self {
+        let not_kept = |outcome: Arc<Outcome>| match &*outcome {
+            large if large.weight() <= bytes_max => outcome,
+            Outcome::Response { status, .. } => {
+                Arc::new(Outcome::NotKept { status: Some(*status) })
+            }
+            Outcome::Value(_) | Outcome::Failure(_) | Outcome::NotKept { .. } => {
+                Arc::new(Outcome::NotKept { status: None })
+            }
+        };
+        match self {
+            Self::Done { outcome, keeping } => Self::Done { outcome: not_kept(outcome), keeping },
+            other @ (Self::Freed(_) | Self::Unknown(_)) => other,
+        }
+    }
+
     /// The record that this settlement of `claim` writes.
     ///
     /// A recovery settles the attempt before it only with an outcome that is kept. If it comes to
@@ -181,6 +200,19 @@ mod tests {
         }
         let kept = done(201, Keeping::Final).draft(&claim, &policy, 8);
         assert!(matches!(kept.phase, Phase::Done { .. }), "an outcome that is kept settles it");
+    }
+
+    #[test]
+    fn an_outcome_that_is_too_large_is_executed_and_not_kept() {
+        let large = done(201, Keeping::Final);
+        assert_eq!(large.clone().within(1), large, "one byte is within one byte");
+        let outcome = Arc::new(Outcome::NotKept { status: Status::new(201) });
+        assert_eq!(large.within(0), Settlement::Done { outcome, keeping: Keeping::Final });
+        let value = Arc::new(Outcome::Value("xx".into()));
+        let value = Settlement::Done { outcome: value, keeping: Keeping::Final };
+        let outcome = Arc::new(Outcome::NotKept { status: None });
+        assert_eq!(value.within(1), Settlement::Done { outcome, keeping: Keeping::Final });
+        assert_eq!(Settlement::Freed(None).within(0), Settlement::Freed(None));
     }
 
     #[test]

@@ -58,6 +58,16 @@ impl<S: Slots> Engine<S> {
     pub async fn try_claim(&self, ask: &Ask) -> Result<Tried, RunError> {
         self.refuse_when_stopping()?;
         self.start_sweeper();
+        let tried = self.claim_step(ask).await;
+        match &tried {
+            Ok(Tried::Claimed(_)) => {}
+            Ok(Tried::Answered(answer)) => self.0.meters.count(&Ok(answer.clone())),
+            Err(error) => self.0.meters.count(&Err(error.clone())),
+        }
+        tried
+    }
+
+    async fn claim_step(&self, ask: &Ask) -> Result<Tried, RunError> {
         let (fence, mut grounds, mut unsure) = (self.0.mint.fence(), Grounds::FIRST, 0);
         let mut draft = ask.claim(grounds, fence, self.0.mint.id());
         for _ in 0..TRIES_MAX {
@@ -139,7 +149,22 @@ impl<S: Slots> Engine<S> {
         policy: &Policy,
         report: Report,
     ) -> Result<Answer, RunError> {
-        let settlement = Settlement::of(report, policy);
+        let settled = self.settle_step(address, fence, policy, report).await;
+        if settled == Err(RunError::Fenced) {
+            self.0.meters.fenced.increment(1);
+        }
+        self.0.meters.count(&settled);
+        settled
+    }
+
+    async fn settle_step(
+        &self,
+        address: &Address,
+        fence: Fence,
+        policy: &Policy,
+        report: Report,
+    ) -> Result<Answer, RunError> {
+        let settlement = Settlement::of(report, policy).within(self.0.limits.outcome_bytes_max);
         let write = self.0.mint.id();
         for failures in 1..=TRIES_MAX {
             let Ok(Stamped { value: found, .. }) = self.read(address.slot()).await else {

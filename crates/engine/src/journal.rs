@@ -3,6 +3,11 @@
 //! One transaction is written whole or not at all, and may be repeated: every [`Tx`] is anchored in
 //! one place that it checks *and* writes, so a copy of it finds its own version there and changes
 //! nothing. A plain append without an anchor cannot be expressed.
+//!
+//! Three duties are left to the doors. An anchor document is not deleted while a copy of its transaction
+//! may still be under way: end it with a value, and delete it later. Documents do not expire: whoever
+//! needs that keeps timers, which are documents too. Lanes, counters and cursors are found by name only:
+//! whoever must list or purge them keeps their names in documents, written with them.
 
 use std::sync::Arc;
 
@@ -155,30 +160,55 @@ impl Tx {
         &self.writes
     }
 
-    /// Whether every part is within the bounds that all stores share. Stores ask before they begin.
+    /// Whether this is a transaction that every store takes: within the bounds that all of them share,
+    /// and with a check beside every record that it writes. Stores ask before they begin.
     ///
     /// # Errors
-    /// [`StoreError::TooLarge`], naming the part.
+    /// [`StoreError::TooLarge`] or [`StoreError::Malformed`], naming the part.
     pub fn within_bounds(&self) -> Result<(), StoreError> {
-        let sizes = self.writes.iter().map(|write| match write {
-            Write::Slot(_) => (0, 0),
-            Write::Put(doc, value) => (doc.key.len(), value.len()),
-            Write::Delete(doc) => (doc.key.len(), 0),
-            Write::Append(lane, value) => (lane.0.len(), value.len()),
-            Write::Trim(lane, _) => (lane.0.len(), 0),
-            Write::Add(counter, _) => (counter.0.len(), 0),
-            Write::Advance(cursor, _) => (cursor.0.len(), 0),
-        });
-        let (key, value) = sizes.fold((0, 0), |(k, v), (key, value)| (k.max(key), v.max(value)));
         if self.checks.len() > Self::STEPS_MAX || self.writes.len() > Self::STEPS_MAX {
-            Err(StoreError::TooLarge("a transaction has more than 1,024 steps"))
-        } else if key > Self::KEY_BYTES_MAX {
-            Err(StoreError::TooLarge("a key has more than 1,024 bytes"))
-        } else if value > Self::VALUE_BYTES_MAX {
-            Err(StoreError::TooLarge("a value has more than 16 MiB"))
-        } else {
-            Ok(())
+            return Err(StoreError::TooLarge("a transaction has more than 1,024 steps"));
         }
+        let sizes = self.checks.iter().map(check_size).chain(self.writes.iter().map(write_size));
+        let (key, value) = sizes.fold((0, 0), |(k, v), (key, value)| (k.max(key), v.max(value)));
+        if key > Self::KEY_BYTES_MAX {
+            return Err(StoreError::TooLarge("a key has more than 1,024 bytes"));
+        }
+        if value > Self::VALUE_BYTES_MAX {
+            return Err(StoreError::TooLarge("a value has more than 16 MiB"));
+        }
+        let unchecked = self.writes.iter().any(|write| match write {
+            Write::Slot(draft) => !self
+                .checks
+                .iter()
+                .any(|check| matches!(check, Check::Slot(slot, _) if slot == draft.address.slot())),
+            _ => false,
+        });
+        if unchecked {
+            return Err(StoreError::Malformed("a record is written without a check of its slot"));
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of the key, and of the value, of one step.
+fn check_size(check: &Check) -> (usize, usize) {
+    match check {
+        Check::Slot(..) => (0, 0),
+        Check::Doc(doc, _) => (doc.key.len(), 0),
+        Check::AtLeast(counter, _) => (counter.0.len(), 0),
+    }
+}
+
+fn write_size(write: &Write) -> (usize, usize) {
+    match write {
+        Write::Slot(draft) => (0, draft.outcome_weight()),
+        Write::Put(doc, value) => (doc.key.len(), value.len()),
+        Write::Delete(doc) => (doc.key.len(), 0),
+        Write::Append(lane, value) => (lane.0.len(), value.len()),
+        Write::Trim(lane, _) => (lane.0.len(), 0),
+        Write::Add(counter, _) => (counter.0.len(), 0),
+        Write::Advance(cursor, _) => (cursor.0.len(), 0),
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Limits {
     /// How long the engine goes on trying to record a finished outcome. Past it the claim lapses, and
     /// so its outcome is unknown.
     pub record_for: Duration,
+    /// An outcome of more bytes is not kept: that it was executed is all that is remembered.
+    pub outcome_bytes_max: usize,
     /// How often a waiter looks at the store unasked; owners in other processes wake nobody here.
     pub look_every: Duration,
     /// How often the sweeper begins a round.
@@ -36,6 +38,7 @@ impl Default for Limits {
             store_within: Duration::from_secs(10),
             record_within: Duration::from_secs(5),
             record_for: Duration::from_secs(60 * 60),
+            outcome_bytes_max: 10 * 1024 * 1024,
             look_every: Duration::from_secs(1),
             sweep_every: Duration::from_secs(60),
             sweep_step: 1_000,

@@ -26,6 +26,7 @@ impl<S: Slots> Held<S> {
     /// another task goes on trying.
     pub(crate) async fn record(mut self, settlement: Settlement) -> Result<Answer, RunError> {
         let engine = self.engine().clone();
+        let settlement = settlement.within(engine.0.limits.outcome_bytes_max);
         let draft = settlement.draft(&self.claim, &self.policy, engine.0.mint.id());
         let kept = engine.0.limits.record_within;
         if let Some(said) = self.insist(&draft, &settlement, kept).await {

@@ -56,9 +56,12 @@ pub enum StoreError {
         Bound::Total => "the whole store",
     })]
     Full(Bound),
-    /// A transaction or a name is larger than any store takes.
+    /// A record, a transaction or a name is larger than any store takes.
     #[error("too large for the store: {0}")]
     TooLarge(&'static str),
+    /// A transaction breaks a rule of transactions. A mistake in the door that made it.
+    #[error("malformed transaction: {0}")]
+    Malformed(&'static str),
     /// What it holds cannot be true. Someone must look.
     #[error("store corrupt: {0}")]
     Corrupt(String),
@@ -70,7 +73,9 @@ impl StoreError {
     pub const fn code(&self) -> Code {
         match self {
             Self::Unavailable(_) => Code::StoreUnavailable,
-            Self::Full(_) | Self::TooLarge(_) => Code::StoreFull,
+            Self::Full(_) => Code::StoreFull,
+            Self::TooLarge(_) => Code::TooLarge,
+            Self::Malformed(_) => Code::PolicyInvalid,
             Self::Corrupt(_) => Code::StoreCorrupt,
         }
     }

@@ -3,7 +3,7 @@
 //! Sweeping is about space, never about truth: expiry is judged whenever a record is read. Every step
 //! is bounded, and between steps others get their turn.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -78,15 +78,26 @@ impl<S: Slots> Engine<S> {
 
     /// Starts the sweeper, once.
     pub(crate) fn start_sweeper(&self) {
-        self.0.sweeper.0.get_or_init(|| {
+        self.0.sweeper.start(self, |engine| async move { engine.cleanup().await.map(drop) });
+    }
+}
+
+impl Sweeper {
+    /// Does `round` every now and then, for as long as the engine is there. The first who starts it
+    /// says what a round is.
+    fn start<S: Slots, Fut>(&self, engine: &Engine<S>, round: fn(Engine<S>) -> Fut)
+    where
+        Fut: Future<Output = Result<(), RunError>> + Send + 'static,
+    {
+        self.0.get_or_init(|| {
             // The task must not keep the engine alive.
-            let weak = std::sync::Arc::downgrade(&self.0);
-            let every = self.0.limits.sweep_every;
+            let weak = Arc::downgrade(&engine.0);
+            let every = engine.0.limits.sweep_every;
             tokio::spawn(async move {
                 loop {
                     sleep(every).await;
                     let Some(inner) = weak.upgrade() else { return };
-                    if let Err(error) = Engine::<S>(inner).cleanup().await {
+                    if let Err(error) = round(Engine(inner)).await {
                         tracing::warn!(%error, "sweeping failed; it goes on next time");
                     }
                 }
@@ -108,6 +119,16 @@ struct Ended<'a> {
 }
 
 impl<S: Journal> Engine<S> {
+    /// Starts the housekeeping of a store that can do it all, once: what has expired goes, and unknown
+    /// outcomes that nobody settled within the hold retention end. Call it before the first walk; a
+    /// transaction calls it by itself.
+    pub fn keep_house(&self) {
+        self.0.sweeper.start(self, |engine| async move {
+            engine.cleanup().await?;
+            engine.end_forgotten_unknowns().await.map(drop)
+        });
+    }
+
     /// Ends unknown outcomes that nobody settled within the hold retention: their keys become free,
     /// with an audit entry in the same commit. Gives how many ended.
     ///

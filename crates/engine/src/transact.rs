@@ -146,7 +146,7 @@ impl<S: Journal> Engine<S> {
         F: Fn(&View) -> Result<Effects, Need> + Send,
     {
         self.refuse_when_stopping()?;
-        self.start_sweeper();
+        self.keep_house();
         let ended = self.walk_inside(&ask, effects).await;
         self.0.meters.count(&ended);
         ended
