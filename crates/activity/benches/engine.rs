@@ -1,7 +1,8 @@
 //! What the walk costs on the memory store, beside the least that could do the same job.
 //!
-//! `cargo xtask bench engine` prints this as a table and keeps it as JSON. Every case has a baseline
-//! that is measured in the same run, in turns, so that a busy machine slows both. Medians of rounds.
+//! `cargo xtask bench engine` prints this as a table and keeps it as JSON. Every case has a
+//! baseline that is measured in the same run, in turns, so that a busy machine slows both. Medians
+//! of rounds.
 
 mod report;
 
@@ -314,8 +315,8 @@ async fn last(calls: Vec<tokio::task::JoinHandle<Instant>>, from: impl Fn() -> I
 
 const CLAIMS: usize = 100_000;
 
-/// What the engine and the store hold for claims that are executing. Their callers have left: what a
-/// caller holds is its own.
+/// What the engine and the store hold for claims that are executing. Their callers have left: what
+/// a caller holds is its own.
 fn live_claims_memory() -> Case {
     let bare = {
         let runtime = runtime();

@@ -1,6 +1,7 @@
 //! From a call of a function to an [`Ask`].
 //!
-//! Takes names that were checked before; never invents a key and never reads a scope from arguments.
+//! Takes names that were checked before; never invents a key and never reads a scope from
+//! arguments.
 
 use std::sync::Arc;
 

@@ -63,12 +63,12 @@ impl<S: Slots> Claims<S> {
         self.engine.renew_claim(&claim.address, claim.fence, &self.policy).await
     }
 
-    /// Records what came of `claim`; the policy says what becomes of it. Saying the same again changes
-    /// nothing.
+    /// Records what came of `claim`; the policy says what becomes of it. Saying the same again
+    /// changes nothing.
     ///
     /// # Errors
-    /// [`RunError::Fenced`] when it is no longer this claim's; otherwise the store failed, and it must
-    /// be said again.
+    /// [`RunError::Fenced`] when it is no longer this claim's; otherwise the store failed, and it
+    /// must be said again.
     ///
     /// # Cancel safety
     /// Dropping the future may leave the result recorded or not; say it again.
@@ -146,8 +146,8 @@ impl<S: Slots> Claims<S> {
         self.engine.get(&address).await
     }
 
-    /// Removes everything that has expired, of every operation; gives how many records went. A sweeper
-    /// does the same unasked.
+    /// Removes everything that has expired, of every operation; gives how many records went. A
+    /// sweeper does the same unasked.
     ///
     /// # Errors
     /// When the store failed.

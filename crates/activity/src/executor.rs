@@ -192,7 +192,8 @@ impl<S: Slots> Call<'_, S> {
     /// Executes as [`Executor::execute`] does.
     ///
     /// # Errors
-    /// The same, and [`ExecuteError::Policy`] when a setting is out of bounds: then nothing was done.
+    /// The same, and [`ExecuteError::Policy`] when a setting is out of bounds: then nothing was
+    /// done.
     ///
     /// # Cancel safety
     /// As [`Executor::execute`].

@@ -1,9 +1,9 @@
 //! Onetake for functions: any async function, closure or service, executed once per key.
 //!
-//! An [`Executor`] is one operation with its settings. It gives every attempt under one key the same
-//! typed result, and runs the function only for the first. Results and failures are kept as JSON, so
-//! operators and other languages can read them. This door opens no connection and knows no store: it
-//! works on any store that the engine does.
+//! An [`Executor`] is one operation with its settings. It gives every attempt under one key the
+//! same typed result, and runs the function only for the first. Results and failures are kept as
+//! JSON, so operators and other languages can read them. This door opens no connection and knows no
+//! store: it works on any store that the engine does.
 //!
 //! # Example
 //!

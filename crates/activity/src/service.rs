@@ -1,7 +1,7 @@
 //! Any [`tower::Service`], executed once per key.
 //!
-//! The inner service is cloned for each execution and made ready inside it, so a caller that goes away
-//! takes nothing with it.
+//! The inner service is cloned for each execution and made ready inside it, so a caller that goes
+//! away takes nothing with it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -160,7 +160,8 @@ async fn k9_w14_failures_free_the_key_or_are_kept_typed() {
     assert_eq!(shop.executed(), 3);
 }
 
-/// K10: a second worker gets the result if it is there, else a typed refusal with a delay, or it waits.
+/// K10: a second worker gets the result if it is there, else a typed refusal with a delay, or it
+/// waits.
 #[tokio::test(start_paused = true)]
 async fn k10_a_second_worker_waits_or_is_told_when_to_come_back() {
     let shop = Shop::new();

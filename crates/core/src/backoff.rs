@@ -14,8 +14,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The delay after `failures` failures in a row, between half of the doubled delay and all of it.
-    /// `spread` is any number; callers draw it at random so that they do not come back in step.
+    /// The delay after `failures` failures in a row, between half of the doubled delay and all of
+    /// it. `spread` is any number; callers draw it at random so that they do not come back in step.
     #[must_use]
     pub fn delay(self, failures: u32, spread: u64) -> Duration {
         let doublings = failures.saturating_sub(1).min(31);

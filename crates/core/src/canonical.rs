@@ -1,11 +1,12 @@
 //! One text for all JSON documents that mean the same.
 //!
-//! The form is RFC 8785 with one change: a number is written from its decimal value, never through a
-//! binary float. So `1`, `1.0` and `1e0` are one number, and 2^53 and 2^53 + 1 are two. What has no
-//! single meaning (a member name that occurs twice, text that is not JSON) is refused, never repaired.
+//! The form is RFC 8785 with one change: a number is written from its decimal value, never through
+//! a binary float. So `1`, `1.0` and `1e0` are one number, and 2^53 and 2^53 + 1 are two. What has
+//! no single meaning (a member name that occurs twice, text that is not JSON) is refused, never
+//! repaired.
 //!
-//! Parsing uses events instead of recursion, and depth and size are bounded before anything is built,
-//! so no document can exhaust the stack. Nothing here hashes; that is `fingerprint.rs`.
+//! Parsing uses events instead of recursion, and depth and size are bounded before anything is
+//! built, so no document can exhaust the stack. Nothing here hashes; that is `fingerprint.rs`.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

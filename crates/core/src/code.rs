@@ -1,8 +1,8 @@
 //! The stable codes of everything Onetake refuses or fails to do.
 //!
 //! A code is a promise to callers: it may be added, never renamed. Each has a page in `docs/errors`
-//! that says what happened and what to do; `cargo xtask tidy` holds the two lists together. This file
-//! knows no status and no wording of an answer: those belong to the dialects.
+//! that says what happened and what to do; `cargo xtask tidy` holds the two lists together. This
+//! file knows no status and no wording of an answer: those belong to the dialects.
 
 use std::fmt;
 

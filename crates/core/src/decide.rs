@@ -1,8 +1,8 @@
 //! The rule: what one attempt may do, given what is remembered and the store's time.
 //!
-//! [`decide`] is total and pure. It cannot fail, wait, or look anything up; the same arguments always
-//! give the same answer. Every door and every store obeys this one function, and none has a rule of
-//! its own.
+//! [`decide`] is total and pure. It cannot fail, wait, or look anything up; the same arguments
+//! always give the same answer. Every door and every store obeys this one function, and none has a
+//! rule of its own.
 
 use std::sync::Arc;
 

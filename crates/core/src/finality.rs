@@ -33,8 +33,8 @@ impl StatusRules {
         Self([finality; 500])
     }
 
-    /// The same rules, except that `statuses` mean `finality`. Statuses that do not exist are passed
-    /// over.
+    /// The same rules, except that `statuses` mean `finality`. Statuses that do not exist are
+    /// passed over.
     #[must_use]
     pub const fn except(self, statuses: &[u16], finality: Finality) -> Self {
         let mut rules = self;
@@ -65,8 +65,8 @@ impl StatusRules {
         self.0[usize::from(status.code() - Status::MIN)]
     }
 
-    /// The default contract: everything is kept, 500 included (the handler may have charged before it
-    /// failed), but what says that nothing was tried.
+    /// The default contract: everything is kept, 500 included (the handler may have charged before
+    /// it failed), but what says that nothing was tried.
     #[must_use]
     pub const fn ietf() -> Self {
         Self::all(Finality::Final).except(&[401, 403, 407, 408, 409, 425, 429, 503], Finality::Free)

@@ -1,8 +1,9 @@
 //! What was asked, in 32 bytes, so that a retry is told from another request under the same key.
 //!
-//! A [`Fingerprint`] carries its algorithm and its filters. When the filters of an operation change,
-//! a retry of an old request is still recognised: [`Asked`] keeps the content and fingerprints it
-//! again the way the stored record was. Nothing is ever compared across two ways of fingerprinting.
+//! A [`Fingerprint`] carries its algorithm and its filters. When the filters of an operation
+//! change, a retry of an old request is still recognised: [`Asked`] keeps the content and
+//! fingerprints it again the way the stored record was. Nothing is ever compared across two ways of
+//! fingerprinting.
 
 use std::fmt;
 use std::sync::Arc;

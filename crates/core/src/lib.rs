@@ -1,8 +1,8 @@
 //! The rule of Onetake: one operation, one execution, every retry gets the same take.
 //!
 //! This crate decides; it never acts. It has no clock, no I/O, no async and no randomness, so every
-//! sentence it says can be checked by calling a function. The walk that carries its decisions out is
-//! `onetake-engine`.
+//! sentence it says can be checked by calling a function. The walk that carries its decisions out
+//! is `onetake-engine`.
 //!
 //! # The rule
 //!
@@ -12,9 +12,9 @@
 //!
 //! [`Scope`] who · [`Operation`] what · [`Key`] the caller's word for it · [`Address`] all three ·
 //! [`Slot`] where its record lives · [`Fingerprint`] what was asked · [`Ask`] one attempt ·
-//! [`Decision`] what it may do · [`Record`] what is remembered · [`Fence`] which claim · [`Version`]
-//! which write · [`Outcome`] what came of it · [`Settlement`] what a claim comes to · [`Policy`] the
-//! settings.
+//! [`Decision`] what it may do · [`Record`] what is remembered · [`Fence`] which claim ·
+//! [`Version`] which write · [`Outcome`] what came of it · [`Settlement`] what a claim comes to ·
+//! [`Policy`] the settings.
 //!
 //! # Example
 //!

@@ -1,7 +1,7 @@
 //! Decimal numbers of JSON, written so that equal values have equal text.
 //!
-//! The layout is ECMAScript's (so ordinary numbers look as in RFC 8785), applied to the exact decimal
-//! digits. No number ever becomes a binary float, so none is rounded.
+//! The layout is ECMAScript's (so ordinary numbers look as in RFC 8785), applied to the exact
+//! decimal digits. No number ever becomes a binary float, so none is rounded.
 
 use crate::canonical::CanonicalError;
 

@@ -1,7 +1,8 @@
 //! JSON pointers (RFC 6901) to the fields that do not count.
 //!
-//! A pointer here names one place in a document, at least one step below its root: ignoring the whole
-//! document would make every request the same one, so that is refused when the pointer is parsed.
+//! A pointer here names one place in a document, at least one step below its root: ignoring the
+//! whole document would make every request the same one, so that is refused when the pointer is
+//! parsed.
 
 use std::fmt;
 

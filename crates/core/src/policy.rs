@@ -90,8 +90,8 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const DELIVERY_MAX: Duration = Duration::from_secs(60);
 
 impl Policy {
-    /// Begins with the safe defaults: a lease of 30 s, a retention of 24 h, duplicates wait 10 s, an
-    /// unknown outcome is held, failures free the key.
+    /// Begins with the safe defaults: a lease of 30 s, a retention of 24 h, duplicates wait 10 s,
+    /// an unknown outcome is held, failures free the key.
     pub const fn builder() -> PolicyBuilder {
         PolicyBuilder(Self {
             lease: Duration::from_secs(30),
@@ -177,7 +177,8 @@ impl Policy {
         self.panics
     }
 
-    /// How long a released key keeps its tombstone: longer than any copy of a claim can be under way.
+    /// How long a released key keeps its tombstone: longer than any copy of a claim can be under
+    /// way.
     #[must_use]
     pub fn tombstone(&self) -> Duration {
         let wait = match self.on_in_flight {

@@ -1,8 +1,8 @@
 //! What is remembered of one operation, and what it means at a given time.
 //!
-//! A record is written whole or not at all. It is drafted with spans ("for 30 s") and gets its points
-//! in time from the store that writes it, so only one clock ever speaks about a record. This file
-//! never decides what a caller may do; that is `decide.rs`.
+//! A record is written whole or not at all. It is drafted with spans ("for 30 s") and gets its
+//! points in time from the store that writes it, so only one clock ever speaks about a record. This
+//! file never decides what a caller may do; that is `decide.rs`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -221,8 +221,8 @@ impl Record {
         }
     }
 
-    /// Whether a store may remove this record: finished and forgotten, or a tombstone past its time.
-    /// Never a claim and never an unknown, however old.
+    /// Whether a store may remove this record: finished and forgotten, or a tombstone past its
+    /// time. Never a claim and never an unknown, however old.
     #[must_use]
     pub fn is_removable(&self, now: Timestamp) -> bool {
         match &self.phase {
@@ -284,8 +284,8 @@ pub enum Verdict {
     Refuse,
 }
 
-/// The whole of compare-and-swap, for every store: replace `current` by `next` only if it is exactly
-/// what the writer `expected`.
+/// The whole of compare-and-swap, for every store: replace `current` by `next` only if it is
+/// exactly what the writer `expected`.
 #[must_use]
 pub fn judge(current: Option<Version>, expected: Option<Version>, next: Version) -> Verdict {
     match current {

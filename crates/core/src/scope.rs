@@ -1,8 +1,8 @@
 //! Who asks, what for, and under which key: the parts of an address, each checked once.
 //!
-//! After this file the type is the proof: a [`Key`] is never empty, too long or unprintable, and two
-//! different addresses never share a [`Slot`]. Nothing here reads a request: a door decides which
-//! verified identity becomes a [`Scope`], and must never take one from a body.
+//! After this file the type is the proof: a [`Key`] is never empty, too long or unprintable, and
+//! two different addresses never share a [`Slot`]. Nothing here reads a request: a door decides
+//! which verified identity becomes a [`Scope`], and must never take one from a body.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -122,8 +122,8 @@ name! {
     Principal, "principal"
 }
 name! {
-    /// What is done, by a stable name such as `orders.create`. It is part of the address, so the same
-    /// key under two operations never collides.
+    /// What is done, by a stable name such as `orders.create`. It is part of the address, so the
+    /// same key under two operations never collides.
     Operation, "operation"
 }
 
@@ -300,7 +300,8 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Every part is preceded by its length, so no two different lists of parts hash the same bytes.
+    /// Every part is preceded by its length, so no two different lists of parts hash the same
+    /// bytes.
     fn of(scope: &Scope, operation: &Operation, key: &Key) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"onetake/slot/1");

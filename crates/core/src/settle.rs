@@ -77,7 +77,7 @@ impl Settlement {
     #[must_use]
     pub fn within(self, bytes_max: usize) -> Self {
         let not_kept = |outcome: Arc<Outcome>| match &*outcome {
-            large if large.weight() <= bytes_max => outcome,
+            small if small.weight() <= bytes_max => outcome,
             Outcome::Response { status, .. } => {
                 Arc::new(Outcome::NotKept { status: Some(*status) })
             }

@@ -1,7 +1,7 @@
 //! What the caller hears.
 //!
-//! An [`Answer`] is a value without a wire: a door turns it into a status, a result or a message. It is
-//! no open-ended list: a new answer must break every door.
+//! An [`Answer`] is a value without a wire: a door turns it into a status, a result or a message.
+//! It is no open-ended list: a new answer must break every door.
 
 use std::sync::Arc;
 use std::time::Duration;

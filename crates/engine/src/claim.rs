@@ -1,9 +1,9 @@
 //! An attempt that wants to execute, until its claim is decided.
 //!
-//! The caller may go away while the claim is on its way to the store. Then nobody knows whether it was
-//! written, and an orphaned claim would lapse into a needless unknown. So [`Pending`] finishes what was
-//! begun: when dropped in the middle of a claim, it repeats the very same write in a task of the engine
-//! and, if it wins, executes as if the caller were still there.
+//! The caller may go away while the claim is on its way to the store. Then nobody knows whether it
+//! was written, and an orphaned claim would lapse into a needless unknown. So [`Pending`] finishes
+//! what was begun: when dropped in the middle of a claim, it repeats the very same write in a task
+//! of the engine and, if it wins, executes as if the caller were still there.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use crate::store::{Slots, Stamped, Swap};
 
 /// How often a claim is repeated while the store cannot say whether it is written.
 const CLAIM_TRIES_MAX: u32 = 6;
-/// How often the engine tries to take back a claim of which the store never said whether it was won.
+/// How often the engine tries to take back a claim of which the store never said whether it was
+/// won.
 const DISOWN_TRIES_MAX: u32 = 20;
 
 /// A claim on its way: what it expects, what it writes, and since when.
@@ -56,14 +57,15 @@ where
         Self { ask, engine, permit: None, execute, claiming: None, makes: PhantomData }
     }
 
-    /// Whether this process may execute one more; takes the permit if so. It comes before the claim,
-    /// so that no claim is ever made that cannot be executed.
+    /// Whether this process may execute one more; takes the permit if so. It comes before the
+    /// claim, so that no claim is ever made that cannot be executed.
     pub(crate) fn is_ready(&mut self) -> bool {
         self.permit = self.permit.take().or_else(|| self.engine.permit());
         self.permit.is_some()
     }
 
-    /// Gives the permit back: whoever waits for another's outcome must not keep others from executing.
+    /// Gives the permit back: whoever waits for another's outcome must not keep others from
+    /// executing.
     pub(crate) fn rest(&mut self) {
         self.permit = None;
     }
@@ -136,8 +138,8 @@ impl<S: Slots> Engine<S> {
         Err(unsure.unwrap_or(RunError::ClaimUncertain))
     }
 
-    /// Takes back a claim that nobody will execute, if it was written after all. Only the claimant may
-    /// do this, and only because it knows that nothing was dispatched.
+    /// Takes back a claim that nobody will execute, if it was written after all. Only the claimant
+    /// may do this, and only because it knows that nothing was dispatched.
     pub(crate) async fn disown<T: Sync>(&self, claim: &Record<T>, policy: &Policy) {
         for failures in 1..=DISOWN_TRIES_MAX {
             self.pause(failures).await;

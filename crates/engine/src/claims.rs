@@ -106,8 +106,8 @@ impl<S: Slots> Engine<S> {
     /// Renews the lease of a claim.
     ///
     /// # Errors
-    /// [`RunError::Fenced`] when the claim is no longer `fence`'s; another [`RunError`] when the store
-    /// failed.
+    /// [`RunError::Fenced`] when the claim is no longer `fence`'s; another [`RunError`] when the
+    /// store failed.
     ///
     /// # Cancel safety
     /// Dropping the future may leave the lease renewed or not.

@@ -14,7 +14,8 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
 }
 
-/// Wall time when it was made, and from then on monotonic: setting the machine's clock moves nothing.
+/// Wall time when it was made, and from then on monotonic: setting the machine's clock moves
+/// nothing.
 #[derive(Debug)]
 pub struct SystemClock {
     origin_ms: u64,

@@ -1,7 +1,8 @@
 //! Why a walk could not keep its promise.
 //!
-//! A refusal (mismatch, in flight, unknown) is an [`crate::Answer`], not an error: the rule worked. An
-//! error here means that we, or the store, failed; each has a stable code and a page in `docs/errors`.
+//! A refusal (mismatch, in flight, unknown) is an [`crate::Answer`], not an error: the rule worked.
+//! An error here means that we, or the store, failed; each has a stable code and a page in
+//! `docs/errors`.
 
 use onetake_core::Code;
 

@@ -1,13 +1,15 @@
-//! What a store offers beyond slots: documents, lanes, counters and cursors, committed with a record.
+//! What a store offers beyond slots: documents, lanes, counters and cursors, committed with a
+//! record.
 //!
 //! One transaction is written whole or not at all, and may be repeated: every [`Tx`] is anchored in
 //! one place that it checks *and* writes, so a copy of it finds its own version there and changes
 //! nothing. A plain append without an anchor cannot be expressed.
 //!
-//! Three duties are left to the doors. An anchor document is not deleted while a copy of its transaction
-//! may still be under way: end it with a value, and delete it later. Documents do not expire: whoever
-//! needs that keeps timers, which are documents too. Lanes, counters and cursors are found by name only:
-//! whoever must list or purge them keeps their names in documents, written with them.
+//! Three duties are left to the doors. An anchor document is not deleted while a copy of its
+//! transaction may still be under way: end it with a value, and delete it later. Documents do not
+//! expire: whoever needs that keeps timers, which are documents too. Lanes, counters and cursors
+//! are found by name only: whoever must list or purge them keeps their names in documents, written
+//! with them.
 
 use std::sync::Arc;
 
@@ -117,8 +119,8 @@ impl Tx {
         Self { version, checks: vec![check], writes: vec![Write::Slot(next)] }
     }
 
-    /// A transaction anchored in a document: it replaces `expected` by `value`. `write` is unique for
-    /// ever and becomes the version of everything that the transaction puts.
+    /// A transaction anchored in a document: it replaces `expected` by `value`. `write` is unique
+    /// for ever and becomes the version of everything that the transaction puts.
     #[must_use]
     pub fn on_doc(write: u128, doc: Doc, expected: Option<Version>, value: Bytes) -> Self {
         Self {
@@ -160,8 +162,8 @@ impl Tx {
         &self.writes
     }
 
-    /// Whether this is a transaction that every store takes: within the bounds that all of them share,
-    /// and with a check beside every record that it writes. Stores ask before they begin.
+    /// Whether this is a transaction that every store takes: within the bounds that all of them
+    /// share, and with a check beside every record that it writes. Stores ask before they begin.
     ///
     /// # Errors
     /// [`StoreError::TooLarge`] or [`StoreError::Malformed`], naming the part.

@@ -1,9 +1,10 @@
-//! A claim that was won: its execution, detached from the caller, and the lease that keeps it alive.
+//! A claim that was won: its execution, detached from the caller, and the lease that keeps it
+//! alive.
 //!
-//! Execution, heartbeat and completion share one task of the engine and take turns in it, so none of
-//! them can race another, and an execution that is stopped is gone before anything else happens. Nobody
-//! who goes away cancels anything here: the caller holds only an ear. Code that blocks its thread also
-//! holds up its heartbeat; it belongs into a blocking task.
+//! Execution, heartbeat and completion share one task of the engine and take turns in it, so none
+//! of them can race another, and an execution that is stopped is gone before anything else happens.
+//! Nobody who goes away cancels anything here: the caller holds only an ear. Code that blocks its
+//! thread also holds up its heartbeat; it belongs into a blocking task.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -78,17 +79,17 @@ impl<S: Slots> Held<S> {
         }
     }
 
-    /// Whether the lease of a late claim certainly runs after all. It may have lapsed on the way, and
-    /// nothing was dispatched yet, so it is renewed first, or given up. Counted from when the call is
-    /// sent, on a watch that only measures spans.
+    /// Whether the lease of a late claim certainly runs after all. It may have lapsed on the way,
+    /// and nothing was dispatched yet, so it is renewed first, or given up. Counted from when the
+    /// call is sent, on a watch that only measures spans.
     async fn is_fresh(&mut self) -> bool {
         let sent = Instant::now();
         let renewed = Box::pin(self.beat()).await;
         matches!(renewed, Ok(true)) && sent.elapsed() < self.policy.lease() / BEATS_PER_LEASE
     }
 
-    /// Executes, and renews the lease until that ends, its time is up, or somebody took the claim over.
-    /// When this returns, nothing of the execution is left.
+    /// Executes, and renews the lease until that ends, its time is up, or somebody took the claim
+    /// over. When this returns, nothing of the execution is left.
     async fn keep<F, Fut>(&mut self, execute: F) -> Result<Settlement, Fenced>
     where
         F: FnOnce(Attempt) -> Fut + Send + 'static,
@@ -121,8 +122,8 @@ impl<S: Slots> Held<S> {
         }
     }
 
-    /// Renews the lease once. Gives whether the store confirmed it; a store that is down is no reason
-    /// to give up, for the claim is ours until somebody takes it over.
+    /// Renews the lease once. Gives whether the store confirmed it; a store that is down is no
+    /// reason to give up, for the claim is ours until somebody takes it over.
     pub(crate) async fn beat(&mut self) -> Result<bool, Fenced> {
         let (slot, lease) = (self.claim.address.slot(), self.policy.lease());
         match self.engine().renew(slot, self.claim.version, lease).await {

@@ -1,9 +1,9 @@
 //! The walk of Onetake: claim, execute, complete.
 //!
-//! `onetake-core` decides; this crate carries it out, on any store that can compare and swap. Two walks,
-//! each on one screen: [`Engine::run`] for effects in the outside world, [`Engine::transact`] for effects
-//! in the same store. It knows no protocol and no database, and it never answers before the outcome is
-//! durable.
+//! `onetake-core` decides; this crate carries it out, on any store that can compare and swap. Two
+//! walks, each on one screen: [`Engine::run`] for effects in the outside world,
+//! [`Engine::transact`] for effects in the same store. It knows no protocol and no database, and it
+//! never answers before the outcome is durable.
 //!
 //! # Example
 //!
@@ -13,10 +13,9 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let engine = Engine::new(Memory::new());
-//! let scope = Scope::tenant_named("acme")?;
-//! let address = Address::new(scope, Operation::new("orders.create")?, Key::new("order-123")?);
-//! let ask = Ask { address: address.into(), asked: Asked::raw("body"), policy: Policy::default().into() };
+//! let engine = Engine::new(Memory::new()); let scope = Scope::tenant_named("acme")?; let address =
+//! Address::new(scope, Operation::new("orders.create")?, Key::new("order-123")?); let ask = Ask {
+//! address: address.into(), asked: Asked::raw("body"), policy: Policy::default().into() };
 //!
 //! let create = |_attempt| async { Report::Finished(Outcome::Value("created".into())) };
 //! assert!(matches!(engine.run(ask.clone(), create).await?, Answer::Executed { .. }));

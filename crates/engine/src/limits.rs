@@ -15,8 +15,8 @@ pub struct Limits {
     pub store_within: Duration,
     /// How long a caller is kept while a finished outcome cannot be recorded.
     pub record_within: Duration,
-    /// How long the engine goes on trying to record a finished outcome. Past it the claim lapses, and
-    /// so its outcome is unknown.
+    /// How long the engine goes on trying to record a finished outcome. Past it the claim lapses,
+    /// and so its outcome is unknown.
     pub record_for: Duration,
     /// An outcome of more bytes is not kept: that it was executed is all that is remembered.
     pub outcome_bytes_max: usize,

@@ -1,8 +1,8 @@
 //! The reference store: everything in memory, gone with the process.
 //!
 //! It is the model that other stores are tested against, so it is written to be read: one mutex for
-//! each shard of slots, one for the books (documents, lanes, counters, cursors), one for the tally of
-//! what is held. It keeps no promise across a crash and never pretends to.
+//! each shard of slots, one for the books (documents, lanes, counters, cursors), one for the tally
+//! of what is held. It keeps no promise across a crash and never pretends to.
 //!
 //! Locks are taken in one order, so they cannot wait for each other: books, then shards by number,
 //! then the tally.
@@ -89,8 +89,8 @@ impl Memory {
         usize::from(slot.digest()[0]) % SHARDS
     }
 
-    /// Writes `record` into its slot and keeps the tally; refuses a new slot when the bounds say so.
-    /// What is already held may always grow: an outcome must never be refused.
+    /// Writes `record` into its slot and keeps the tally; refuses a new slot when the bounds say
+    /// so. What is already held may always grow: an outcome must never be refused.
     fn put(&self, shard: &mut Shard, record: Record) -> Result<Arc<Record>, NoRoom> {
         let before = shard.get(record.address.slot()).map(|there| there.weight());
         let mut tally = self.tally.lock().expect("invariant: no panic under the lock");
@@ -122,8 +122,9 @@ impl Memory {
     }
 
     /// Removes the oldest finished records of a tenant until there is room, and one in a hundred of
-    /// them at least, so that a full store does not search for room on every new key. Removes nothing
-    /// when that would not be enough. Never a live or unknown one, and never another tenant's.
+    /// them at least, so that a full store does not search for room on every new key. Removes
+    /// nothing when that would not be enough. Never a live or unknown one, and never another
+    /// tenant's.
     fn make_room(&self, needed: &NoRoom) -> bool {
         let tenant = &needed.tenant;
         let mut finished = Vec::new();
@@ -168,8 +169,8 @@ impl Memory {
         Ok(self.stamp(reply))
     }
 
-    /// Runs `attempt`, which writes up to `slots` new ones, and makes room as often as it needs and the
-    /// settings allow.
+    /// Runs `attempt`, which writes up to `slots` new ones, and makes room as often as it needs and
+    /// the settings allow.
     fn with_room<T>(
         &self,
         slots: usize,

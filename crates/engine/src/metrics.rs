@@ -1,7 +1,8 @@
 //! Every metric of the engine, and its labels, once.
 //!
-//! Handles are taken when an engine is made, so install the recorder before. No metric ever carries a
-//! key, a body or a header; slots appear in logs as a hash under a key that the process never tells.
+//! Handles are taken when an engine is made, so install the recorder before. No metric ever carries
+//! a key, a body or a header; slots appear in logs as a hash under a key that the process never
+//! tells.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};

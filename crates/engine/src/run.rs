@@ -6,9 +6,9 @@
 //!                   └──▶ execute ──▶ claim again, naming what was seen
 //! ```
 //!
-//! The first store call is the claim, so a new key costs two writes and a replay none. This file never
-//! executes anything itself and never answers before the outcome is durable: `lease.rs` executes,
-//! `settle.rs` records and only then tells.
+//! The first store call is the claim, so a new key costs two writes and a replay none. This file
+//! never executes anything itself and never answers before the outcome is durable: `lease.rs`
+//! executes, `settle.rs` records and only then tells.
 
 use std::sync::Arc;
 
@@ -36,8 +36,8 @@ impl<S: Slots> Engine<S> {
     /// kept, and answers every attempt with that outcome.
     ///
     /// `execute` runs in a task of the engine under a lease that is renewed while it lives. What it
-    /// reports is durable before this returns it. If it falls silent the outcome is unknown, and the
-    /// policy of the operation says what may happen then.
+    /// reports is durable before this returns it. If it falls silent the outcome is unknown, and
+    /// the policy of the operation says what may happen then.
     ///
     /// # Errors
     /// A [`RunError`] when the promise could not be kept. Except for
@@ -46,8 +46,8 @@ impl<S: Slots> Engine<S> {
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing but who hears the answer: a claim that was begun is
-    /// finished, an execution goes on, and its outcome is recorded. A seat among the waiters is given
-    /// back.
+    /// finished, an execution goes on, and its outcome is recorded. A seat among the waiters is
+    /// given back.
     pub fn run<F, Fut>(
         &self,
         ask: Ask,

@@ -1,8 +1,8 @@
 //! Writes what a claim came to, and only then says it.
 //!
-//! A settlement is written under the version of the claim, so a successor's claim is never overwritten.
-//! While the store is down the engine goes on renewing and trying; the caller hears that the operation
-//! was executed and is not recorded yet, never the outcome itself.
+//! A settlement is written under the version of the claim, so a successor's claim is never
+//! overwritten. While the store is down the engine goes on renewing and trying; the caller hears
+//! that the operation was executed and is not recorded yet, never the outcome itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +22,8 @@ const ADOPTIONS_MAX: u32 = 8;
 impl<S: Slots> Held<S> {
     /// Writes `settlement`, then tells everyone who waits, and gives what the caller hears.
     ///
-    /// A caller is kept for a while only. If the outcome is not recorded by then they hear that, and
-    /// another task goes on trying.
+    /// A caller is kept for a while only. If the outcome is not recorded by then they hear that,
+    /// and another task goes on trying.
     pub(crate) async fn record(mut self, settlement: Settlement) -> Result<Answer, RunError> {
         let engine = self.engine().clone();
         let settlement = settlement.within(engine.0.limits.outcome_bytes_max);
@@ -59,8 +59,8 @@ impl<S: Slots> Held<S> {
                 return None;
             }
             self.engine().pause(failures).await;
-            // Only keeps the lease. If it finds no claim of ours, an earlier copy of this very write
-            // may be what is there, and only repeating the write can tell.
+            // Only keeps the lease. If it finds no claim of ours, an earlier copy of this very
+            // write may be what is there, and only repeating the write can tell.
             let _ = self.beat().await;
         }
     }

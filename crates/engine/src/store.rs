@@ -96,7 +96,8 @@ pub type Reply<T> = Result<Stamped<T>, StoreError>;
 /// Slots with compare-and-swap: all that the walk `run` needs.
 ///
 /// # Cancel safety
-/// Dropping any of these futures may leave the write done or not, exactly as [`Swap::Unknown`] would.
+/// Dropping any of these futures may leave the write done or not, exactly as [`Swap::Unknown`]
+/// would.
 pub trait Slots: Send + Sync + 'static {
     /// What `slot` holds, expired or not. The rule judges expiry, by the `now` of the reply.
     fn read(&self, slot: &Slot) -> impl Future<Output = Reply<Option<Arc<Record>>>> + Send;
@@ -113,8 +114,9 @@ pub trait Slots: Send + Sync + 'static {
         next: Draft,
     ) -> impl Future<Output = Reply<Swap>> + Send;
 
-    /// Extends the lease of the claim in `slot` to `lease` from the store's now, only if its version
-    /// is `expected`. The renewed claim has a new version, so a takeover prepared before it loses.
+    /// Extends the lease of the claim in `slot` to `lease` from the store's now, only if its
+    /// version is `expected`. The renewed claim has a new version, so a takeover prepared before it
+    /// loses.
     ///
     /// A lease need not be durable: a store that one process locks may keep it in memory.
     fn renew(

@@ -1,7 +1,7 @@
 //! Housekeeping off the hot path: what has expired goes, and unknowns that nobody settles end.
 //!
-//! Sweeping is about space, never about truth: expiry is judged whenever a record is read. Every step
-//! is bounded, and between steps others get their turn.
+//! Sweeping is about space, never about truth: expiry is judged whenever a record is read. Every
+//! step is bounded, and between steps others get their turn.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -119,9 +119,9 @@ struct Ended<'a> {
 }
 
 impl<S: Journal> Engine<S> {
-    /// Starts the housekeeping of a store that can do it all, once: what has expired goes, and unknown
-    /// outcomes that nobody settled within the hold retention end. Call it before the first walk; a
-    /// transaction calls it by itself.
+    /// Starts the housekeeping of a store that can do it all, once: what has expired goes, and
+    /// unknown outcomes that nobody settled within the hold retention end. Call it before the first
+    /// walk; a transaction calls it by itself.
     pub fn keep_house(&self) {
         self.0.sweeper.start(self, |engine| async move {
             engine.cleanup().await?;

@@ -1,15 +1,17 @@
 //! The walk for effects inside our store: decide, compute, commit, answer.
 //!
-//! The record and its effects are one commit, so there is no lease, no unknown and one durable write.
-//! The effects are computed by a pure function over what it read; every document that it read is
-//! checked by the commit, so it is as if it had run alone. When a check fails it is run again.
+//! The record and its effects are one commit, so there is no lease, no unknown and one durable
+//! write. The effects are computed by a pure function over what it read; every document that it
+//! read is checked by the commit, so it is as if it had run alone. When a check fails it is run
+//! again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use onetake_core::{
-    Ask, Draft, Grounds, Keeping, Outcome, Record, Report, Settlement, Timestamp, decide,
+    Address, Ask, Draft, Fence, Grounds, Keeping, Outcome, Policy, Record, Report, Settlement,
+    Slot, Standing, Timestamp, decide,
 };
 
 use crate::answer::{Answer, Step};
@@ -128,19 +130,19 @@ impl Effects {
 }
 
 impl<S: Journal> Engine<S> {
-    /// Computes `effects` and commits them with the record of `ask`, once; every further attempt gets
-    /// the same outcome.
+    /// Computes `effects` and commits them with the record of `ask`, once; every further attempt
+    /// gets the same outcome.
     ///
-    /// `effects` must be pure: it is run again when others came first. An outcome that the policy does
-    /// not keep may have no effects.
+    /// `effects` must be pure: it is run again when others came first. An outcome that the policy
+    /// does not keep may have no effects.
     ///
     /// # Errors
-    /// A [`RunError`] when the promise could not be kept. After [`RunError::ExecutedNotRecorded`] the
-    /// commit may have happened; a retry with the same key tells.
+    /// A [`RunError`] when the promise could not be kept. After [`RunError::ExecutedNotRecorded`]
+    /// the commit may have happened; a retry with the same key tells.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the transaction committed whole or not at all; a retry with the same
-    /// key tells.
+    /// Dropping the future leaves the transaction committed whole or not at all; a retry with the
+    /// same key tells.
     pub async fn transact<F>(&self, ask: Ask, effects: F) -> Result<Answer, RunError>
     where
         F: Fn(&View) -> Result<Effects, Need> + Send,
@@ -158,7 +160,7 @@ impl<S: Journal> Engine<S> {
     {
         let (mut needed, mut waiting, mut rounds) = (Vec::new(), Waiting::default(), 0);
         loop {
-            let (found, view) = self.look(ask, &needed).await?;
+            let (found, view) = self.look(ask.address.slot(), &needed).await?;
             belongs(found.as_deref(), ask)?;
             match Step::of(decide(ask, found.as_deref(), view.now), view.now) {
                 Step::Say(answer) => return Ok(answer),
@@ -192,10 +194,10 @@ impl<S: Journal> Engine<S> {
     /// Reads the slot and every place that the transaction needs, at one moment.
     async fn look(
         &self,
-        ask: &Ask,
+        slot: &Slot,
         needed: &[Place],
     ) -> Result<(Option<Arc<Record>>, View), RunError> {
-        let mut places = vec![Place::Slot(ask.address.slot().clone())];
+        let mut places = vec![Place::Slot(slot.clone())];
         places.extend_from_slice(needed);
         let fetched = self.in_time(self.0.store.fetch(&places)).await;
         let Stamped { now, value } =
@@ -218,24 +220,24 @@ impl<S: Journal> Engine<S> {
     ) -> Result<Option<Answer>, RunError> {
         let Effects { outcome, checks, writes } = effects;
         let settlement = Settlement::of(Report::Finished(outcome), &ask.policy);
-        let Settlement::Done { outcome, keeping: Keeping::Final } = &settlement else {
+        if !is_kept(&settlement) {
             return refused_without_effects(settlement, &writes).map(Some);
-        };
+        }
         let draft = self.done(ask, grounds, &settlement);
-        let fence = draft.fence;
-        let mut tx = Tx::on_slot(grounds.expected, draft);
-        tx = view.checks().chain(checks).fold(tx, Tx::check);
-        tx = writes.into_iter().fold(tx, Tx::write);
-        let Some(since) = self.commit_known(tx).await? else { return Ok(None) };
-        let (outcome, expires_at) = (Arc::clone(outcome), since.after(ask.policy.retention()));
-        self.0.waiters.settle(ask.address.slot(), || News {
-            fence,
-            since,
-            fingerprint: ask.asked.fingerprint().clone(),
-            settlement,
-            expires_at: Some(expires_at),
-        });
-        Ok(Some(Answer::Executed { outcome, expires_at: Some(expires_at) }))
+        let tx = Tx::on_slot(grounds.expected, draft.clone());
+        let tx = view.checks().chain(checks).fold(tx, Tx::check);
+        let tx = writes.into_iter().fold(tx, Tx::write);
+        let Some(now) = self.commit_known(tx).await? else { return Ok(None) };
+        Ok(Some(self.announce(draft, now, settlement)))
+    }
+
+    /// Wakes those who wait, and gives what the caller hears, once `draft` is committed.
+    fn announce(&self, draft: Draft, now: Timestamp, settlement: Settlement) -> Answer {
+        let record = draft.at(now);
+        let news = News::of(&record, settlement);
+        let answer = news.to_executor();
+        self.0.waiters.settle(record.address.slot(), || news);
+        answer
     }
 
     fn done(&self, ask: &Ask, grounds: Grounds, settlement: &Settlement) -> Draft {
@@ -265,6 +267,70 @@ impl<S: Journal> Engine<S> {
         }
         Err(RunError::ExecutedNotRecorded)
     }
+}
+
+impl<S: Journal> Engine<S> {
+    /// Settles a claim, and commits `effects` with it: state, outgoing events and completion are
+    /// one write. The holder of the claim executes somewhere else; see [`Engine::try_claim`].
+    ///
+    /// `effects` must be pure: it is run again when others came first. Its outcome must be one that
+    /// the policy keeps, unless it has no effects. A claim that this fence settled before is
+    /// answered with what is on record, and nothing is written again.
+    ///
+    /// # Errors
+    /// [`RunError::Fenced`] when the claim is no longer `fence`'s to settle;
+    /// [`RunError::ExecutedNotRecorded`] when the store could not say: say it again.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves all of it committed or nothing; say it again.
+    pub async fn settle_claim_with<F>(
+        &self,
+        address: &Address,
+        fence: Fence,
+        policy: &Policy,
+        effects: F,
+    ) -> Result<Answer, RunError>
+    where
+        F: Fn(&View) -> Result<Effects, Need> + Send,
+    {
+        let (mut needed, write) = (Vec::new(), self.0.mint.id());
+        for _ in 0..ROUNDS_MAX {
+            let (found, view) = self.look(address.slot(), &needed).await?;
+            let claim = found.filter(|there| there.fence == fence && *there.address == *address);
+            let claim = claim.ok_or(RunError::Fenced)?;
+            if let Standing::Final { outcome, expires_at } = claim.standing(view.now) {
+                return Ok(Answer::Replayed { outcome: Arc::clone(outcome), expires_at });
+            }
+            if !claim.is_open() {
+                return Err(RunError::Fenced);
+            }
+            let Effects { outcome, checks, writes } = match effects(&view) {
+                Ok(effects) => effects,
+                Err(Need(place)) => {
+                    needed.push(place);
+                    continue;
+                }
+            };
+            let settlement = Settlement::of(Report::Finished(outcome), policy);
+            if !is_kept(&settlement) && !writes.is_empty() {
+                return Err(RunError::EffectsNotKept);
+            }
+            let draft = settlement.draft(&claim, policy, write);
+            let tx = Tx::on_slot(Some(claim.version), draft.clone());
+            let tx = view.checks().chain(checks).fold(tx, Tx::check);
+            let tx = writes.into_iter().fold(tx, Tx::write);
+            if let Some(now) = self.commit_known(tx).await? {
+                return Ok(self.announce(draft, now, settlement));
+            }
+        }
+        Err(RunError::Busy("too many rivals for one transaction"))
+    }
+}
+
+/// Whether further attempts get this outcome. Only then may there be effects: a retry would repeat
+/// them.
+const fn is_kept(settlement: &Settlement) -> bool {
+    matches!(settlement, Settlement::Done { keeping: Keeping::Final, .. })
 }
 
 /// An outcome that is not kept changes nothing, so it is answered and not written.

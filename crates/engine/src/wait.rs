@@ -1,8 +1,9 @@
 //! Where duplicates wait for the first one's outcome: woken, counted, bounded.
 //!
 //! A waiter takes a seat *before* it looks at the store once more, and an owner writes to the store
-//! *before* it wakes the room. So a settlement is either seen in the store or heard in the room, never
-//! missed. This file knows nothing of stores and never decides what a waiter may do with what it hears.
+//! *before* it wakes the room. So a settlement is either seen in the store or heard in the room,
+//! never missed. This file knows nothing of stores and never decides what a waiter may do with what
+//! it hears.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -81,8 +82,8 @@ impl Waiters {
         Self { limits, rooms: Mutex::default() }
     }
 
-    /// Takes a seat in the room of `slot`; `None` when the key, the tenant or the process has as many
-    /// waiters as it may.
+    /// Takes a seat in the room of `slot`; `None` when the key, the tenant or the process has as
+    /// many waiters as it may.
     pub(crate) fn join(self: &Arc<Self>, slot: &Slot) -> Option<Seat> {
         let mut rooms = self.rooms.lock().expect("invariant: no panic while seating");
         let rooms = &mut *rooms;

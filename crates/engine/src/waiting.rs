@@ -36,8 +36,8 @@ impl Waiting {
     /// without an outcome that is kept, and what there is of it is shared. Only a *new* request
     /// executes again, so a freed outcome does not start a stampede.
     ///
-    /// `None` when nobody waited, or when the claim fell silent: then there is nothing to share, and
-    /// one of those who waited may go on.
+    /// `None` when nobody waited, or when the claim fell silent: then there is nothing to share,
+    /// and one of those who waited may go on.
     pub(crate) fn share(&self, found: Option<&Record>, now: Timestamp) -> Option<Answer> {
         self.seat.as_ref()?;
         let Some(record) = found else { return Some(Answer::Freed) };

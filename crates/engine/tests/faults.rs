@@ -18,7 +18,8 @@ fn retry(body: &'static str) -> Ask {
     ask_with("k", body, policy().on_unknown(OnUnknown::Retry))
 }
 
-/// X2: an executor that stalls past its lease and is replaced cannot complete its successor's claim.
+/// X2: an executor that stalls past its lease and is replaced cannot complete its successor's
+/// claim.
 #[tokio::test(start_paused = true)]
 async fn x2_a_stalled_executor_is_fenced_and_its_successors_outcome_stands() {
     let (bench, script) = (Bench::new(), Script::default());
@@ -38,6 +39,56 @@ async fn x2_a_stalled_executor_is_fenced_and_its_successors_outcome_stands() {
     assert_eq!(zombie.await.unwrap(), Err(RunError::Fenced));
     let replay = stalled.run(retry("body"), never).await.unwrap();
     assert_eq!(outcome(&replay), Some(&value("successor")), "the zombie overwrote nothing");
+}
+
+/// X2: nor can it settle the claim of a successor that is still executing.
+#[tokio::test(start_paused = true)]
+async fn x2_a_stalled_executor_cannot_complete_the_claim_of_a_successor_at_work() {
+    let (bench, script) = (Bench::new(), Script::default());
+    let stalled = bench.node_with(&script, Limits::default());
+    for _ in 0..20 {
+        script.plan(Op::Renew, Fault::LoseCall);
+    }
+    let zombie = tokio::spawn({
+        let stalled = stalled.clone();
+        let function = Count::default().function(LEASE * 2, value("zombie"));
+        async move { stalled.run(retry("body"), function).await }
+    });
+    sleep(LEASE + Duration::from_millis(100)).await;
+    let successor = tokio::spawn({
+        let node = bench.node();
+        let function = Count::default().function(LEASE * 3, value("successor"));
+        async move { node.run(retry("body"), function).await }
+    });
+    assert_eq!(zombie.await.unwrap(), Err(RunError::Fenced));
+    let record = bench.peek(&retry("body")).await.unwrap();
+    assert!(matches!(record.phase, Phase::Claimed { .. }), "{record:?}");
+    assert_eq!(outcome(&successor.await.unwrap().unwrap()), Some(&value("successor")));
+}
+
+/// X2: a fence is never reused, not even after its record was released and the count began again.
+#[tokio::test(start_paused = true)]
+async fn x2_an_executor_of_an_earlier_life_of_the_key_is_fenced() {
+    let (bench, script) = (Bench::new(), Script::default());
+    let limits = Limits { hold_retention: LEASE, ..Limits::default() };
+    let stalled = bench.node_with(&script, limits);
+    for _ in 0..20 {
+        script.plan(Op::Renew, Fault::LoseCall);
+    }
+    let zombie = tokio::spawn({
+        let stalled = stalled.clone();
+        let function = Count::default().function(LEASE * 4, value("zombie"));
+        async move { stalled.run(ask("k"), function).await }
+    });
+    sleep(LEASE * 3).await;
+    let node = bench.node_with(&Script::default(), limits);
+    assert_eq!(node.end_forgotten_unknowns().await, Ok(1));
+    let anew = tokio::spawn({
+        let function = Count::default().function(LEASE * 3, value("anew"));
+        async move { node.run(ask("k"), function).await }
+    });
+    assert_eq!(zombie.await.unwrap(), Err(RunError::Fenced));
+    assert_eq!(outcome(&anew.await.unwrap().unwrap()), Some(&value("anew")));
 }
 
 /// X2: an executor that learns from its heartbeat that it was replaced stops at once.
@@ -104,7 +155,8 @@ async fn a_lost_renewal_reply_does_not_fence_its_own_owner() {
     assert!(script.is_played());
 }
 
-/// X4: wherever the caller leaves, the claim is kept, the execution goes on and its outcome is recorded.
+/// X4: wherever the caller leaves, the claim is kept, the execution goes on and its outcome is
+/// recorded.
 #[tokio::test(start_paused = true)]
 async fn x4_a_caller_who_leaves_at_any_moment_changes_nothing() {
     let delay = Duration::from_millis(200);
@@ -177,8 +229,8 @@ async fn w12_nobody_hears_an_outcome_before_it_is_durable() {
     }
 }
 
-/// If the outcome cannot be recorded the caller hears so, never the outcome; the engine goes on trying,
-/// keeps the lease, and a retry gets the outcome.
+/// If the outcome cannot be recorded the caller hears so, never the outcome; the engine goes on
+/// trying, keeps the lease, and a retry gets the outcome.
 #[tokio::test(start_paused = true)]
 async fn executed_but_not_recorded_is_said_so_and_recorded_later() {
     let (bench, script, count) = (Bench::new(), Script::default(), Count::default());
@@ -220,7 +272,8 @@ async fn a_completion_is_not_swallowed_when_somebody_else_settled_the_same_fence
     let bench = Bench::new();
     let node = bench.node();
     let owner = tokio::spawn({
-        let (node, function) = (node.clone(), Count::default().function(LEASE, value("mine")));
+        // Over before its first heartbeat, so that it is the completion that finds out.
+        let (node, function) = (node.clone(), Count::default().function(LEASE / 6, value("mine")));
         async move { node.run(ask("k"), function).await }
     });
     settle_down().await;
@@ -237,8 +290,8 @@ async fn a_completion_is_not_swallowed_when_somebody_else_settled_the_same_fence
     assert_eq!(outcome(&replay), Some(&value("resolved")));
 }
 
-/// The store never says whether the claim was written: nothing is executed, and what was written after
-/// all is taken back.
+/// The store never says whether the claim was written: nothing is executed, and what was written
+/// after all is taken back.
 #[tokio::test(start_paused = true)]
 async fn an_uncertain_claim_executes_nothing_and_is_taken_back() {
     for fault in [Fault::LoseReply, Fault::LoseCall] {
@@ -254,8 +307,8 @@ async fn an_uncertain_claim_executes_nothing_and_is_taken_back() {
     }
 }
 
-/// A claim whose reply comes after its lease is renewed before anything is dispatched; if somebody took
-/// over meanwhile, nothing is.
+/// A claim whose reply comes after its lease is renewed before anything is dispatched; if somebody
+/// took over meanwhile, nothing is.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_lapsed_on_its_way_back_dispatches_nothing_without_a_renewal() {
     let (bench, script) = (Bench::new(), Script::default());
@@ -303,8 +356,8 @@ async fn a_store_that_is_down_executes_nothing() {
     assert!(bench.peek(&ask("k")).await.is_none());
 }
 
-/// Unknown outcomes that nobody settles end after the hold retention, with an audit entry in the same
-/// commit; younger ones and live claims stay.
+/// Unknown outcomes that nobody settles end after the hold retention, with an audit entry in the
+/// same commit; younger ones and live claims stay.
 #[tokio::test(start_paused = true)]
 async fn x3_forgotten_unknowns_end_with_an_audit_entry() {
     let bench = Bench::new();
@@ -357,7 +410,8 @@ impl Slots for Confused {
     }
 }
 
-/// The parts of an address are compared, so not even equal digests can answer for another operation.
+/// The parts of an address are compared, so not even equal digests can answer for another
+/// operation.
 #[tokio::test(start_paused = true)]
 async fn no_collision_can_answer_for_another_address() {
     let bench = Bench::new();

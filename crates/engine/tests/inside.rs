@@ -5,10 +5,10 @@ mod common;
 use std::time::Duration;
 
 use common::*;
-use onetake_core::{OnInFlight, Outcome, Policy, Status};
+use onetake_core::{OnInFlight, OnUnknown, Outcome, Policy, Status};
 use onetake_engine::{
-    Answer, Check, Counter, Doc, Effects, Found, Journal, Lane, Limits, Need, Place, Position,
-    RunError, View, Write,
+    Answer, Check, Claim, Counter, Doc, Effects, Found, Journal, Lane, Limits, Need, Place,
+    Position, RunError, Tried, View, Write,
 };
 use onetake_testkit::faulty::{Fault, Op, Script};
 use tokio::time::timeout;
@@ -59,7 +59,8 @@ async fn x8_p3_record_and_effects_commit_together_and_once() {
     assert_eq!(sum(&bench).await, ("1".into(), 1));
 }
 
-/// What a transaction read is checked by its commit, so concurrent ones are as if one came after another.
+/// What a transaction read is checked by its commit, so concurrent ones are as if one came after
+/// another.
 #[tokio::test(start_paused = true)]
 async fn x8_d6_concurrent_transactions_on_one_document_lose_nothing() {
     let (bench, script) = (Bench::new(), Script::default());
@@ -231,6 +232,37 @@ async fn x12_a_transaction_waits_for_a_claim_under_the_same_key() {
     node.transact(ask("t"), increment).await.unwrap();
     let replay = node.run(ask("t"), never).await.unwrap();
     assert_eq!(outcome(&replay), Some(&value("1")));
+}
+
+/// X8, X2: completion and outgoing events of a claim are one commit, once, under its fence only.
+#[tokio::test(start_paused = true)]
+async fn x8_x2_a_claim_is_completed_with_its_events_in_one_commit() {
+    let (bench, script) = (Bench::new(), Script::default());
+    let node = bench.node_with(&script, Limits::default());
+    let ask = || ask_with("k", "body", policy().on_unknown(OnUnknown::Retry));
+    let claim = |tried| match tried {
+        Tried::Claimed(claim) => claim,
+        Tried::Answered(answer) => panic!("not claimed: {answer:?}"),
+    };
+    let stalled = claim(node.try_claim(&ask()).await.unwrap());
+    bench.clock.jump(LEASE);
+    let successor = claim(node.try_claim(&ask()).await.unwrap());
+    let settle = |claim: Claim| {
+        let node = node.clone();
+        async move {
+            let policy = ask().policy;
+            node.settle_claim_with(&claim.address, claim.fence, &policy, increment).await
+        }
+    };
+    assert_eq!(settle(stalled.clone()).await, Err(RunError::Fenced));
+    assert_eq!(sum(&bench).await, ("0".into(), 0), "a fenced claimant writes nothing at all");
+    script.plan(Op::Commit, Fault::LoseReply);
+    let settled = settle(successor.clone()).await.unwrap();
+    assert_eq!(outcome(&settled), Some(&value("1")));
+    assert_eq!(outcome(&settle(successor).await.unwrap()), Some(&value("1")), "said again");
+    assert_eq!(settle(stalled).await, Err(RunError::Fenced));
+    assert_eq!(sum(&bench).await, ("1".into(), 1));
+    assert_eq!(outcome(&node.run(ask(), never).await.unwrap()), Some(&value("1")));
 }
 
 /// A stopping process commits nothing new.

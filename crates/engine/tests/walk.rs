@@ -25,7 +25,8 @@ async fn k5_w3_c3_c4_the_first_executes_and_every_other_gets_its_outcome() {
     assert_eq!(count.get(), 1);
 }
 
-/// C5, C7: the function learns its key and attempt, and the same key elsewhere is another operation.
+/// C5, C7: the function learns its key and attempt, and the same key elsewhere is another
+/// operation.
 #[tokio::test(start_paused = true)]
 async fn c5_c7_the_function_can_read_its_key_and_other_tenants_never_meet_it() {
     let (bench, count) = (Bench::new(), Count::default());
@@ -63,8 +64,8 @@ async fn k2_w20_other_content_is_a_mismatch_before_and_after_the_end() {
     assert_eq!(count.get(), 1);
 }
 
-/// W9, K10, X5: exactly one of many executes; the others are woken with its outcome the moment it is
-/// durable, in this process and in others.
+/// W9, K10, X5: exactly one of many executes; the others are woken with its outcome the moment it
+/// is durable, in this process and in others.
 #[tokio::test(start_paused = true)]
 async fn w9_k10_x5_a_thousand_duplicates_execute_once_and_are_woken_together() {
     let (bench, count) = (Bench::new(), Count::default());
@@ -256,7 +257,8 @@ async fn x1_a_living_execution_keeps_its_lease_however_long_it_takes() {
     assert_eq!(count.get(), 1);
 }
 
-/// X1, X3: a crash is noticed when the lease ends, not when the retention does, and is told as unknown.
+/// X1, X3: a crash is noticed when the lease ends, not when the retention does, and is told as
+/// unknown.
 #[tokio::test(start_paused = true)]
 async fn x1_x3_after_a_crash_the_key_is_unknown_within_the_lease() {
     let bench = Bench::new();
@@ -277,7 +279,8 @@ async fn x1_x3_after_a_crash_the_key_is_unknown_within_the_lease() {
     assert_eq!(bench.node().run(other, never).await, Ok(Answer::Mismatch));
 }
 
-/// X3, K10: with `Retry` one of those who waited takes over, is told so, and the rest share its outcome.
+/// X3, K10: with `Retry` one of those who waited takes over, is told so, and the rest share its
+/// outcome.
 #[tokio::test(start_paused = true)]
 async fn x3_k10_one_waiter_recovers_a_silent_claim_and_the_others_share_it() {
     let (bench, count) = (Bench::new(), Count::default());

@@ -1,7 +1,7 @@
 //! A store clock on tokio's virtual time, so that a paused runtime moves the store as well.
 //!
-//! A test can also make it jump forward while the walks' own timers stay where they are. It never goes
-//! back: a store whose clock does breaks its contract.
+//! A test can also make it jump forward while the walks' own timers stay where they are. It never
+//! goes back: a store whose clock does breaks its contract.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,7 +41,8 @@ impl Default for TokioClock {
 impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
         let jumped = Timestamp::from_millis(self.jumped_ms.load(Ordering::SeqCst));
-        // Whole milliseconds, so that a lease does not end a moment before the timer that waits for it.
+        // Whole milliseconds, so that a lease does not end a moment before the timer that waits for
+        // it.
         jumped.after(Duration::from_millis(
             u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX),
         ))

@@ -2,9 +2,9 @@
 //! oracle that knows every effect.
 //!
 //! One seed is one whole history: which requests come when, which store calls are delayed, lost,
-//! repeated or fail, which process dies or stalls, when the store's clock jumps. Everything runs on one
-//! thread in virtual time, so the seed is the bug report: [`run`] with it gives the same history again.
-//! Nothing here waits in real time.
+//! repeated or fail, which process dies or stalls, when the store's clock jumps. Everything runs on
+//! one thread in virtual time, so the seed is the bug report: [`run`] with it gives the same
+//! history again. Nothing here waits in real time.
 
 mod client;
 mod node;

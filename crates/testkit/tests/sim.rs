@@ -1,4 +1,5 @@
-//! A few hundred histories of the simulator in every test run; `cargo xtask sim` plays ten thousand.
+//! A few hundred histories of the simulator in every test run; `cargo xtask sim` plays ten
+//! thousand.
 
 use onetake_testkit::sim::{Stats, run};
 

@@ -1,6 +1,7 @@
 //! What a benchmark says: a table for people, and the same as JSON.
 //!
-//! A bar that does not hold is printed in red and is no failure: a benchmark measures, it does not judge.
+//! A bar that does not hold is printed in red and is no failure: a benchmark measures, it does not
+//! judge.
 
 use std::path::Path;
 

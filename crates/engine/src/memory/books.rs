@@ -1,6 +1,7 @@
 //! Documents, lanes, counters and cursors of the reference store.
 //!
-//! Plain maps without a lock of their own; `memory.rs` holds the lock and decides what may be written.
+//! Plain maps without a lock of their own; `memory.rs` holds the lock and decides what may be
+//! written.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound::{Excluded, Included, Unbounded};

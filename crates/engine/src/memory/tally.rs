@@ -1,7 +1,7 @@
 //! Counts what the store holds, by tenant and in all, and says when a new key is one too many.
 //!
-//! Only a *new* record can be refused. What is held already may grow past every bound, for an outcome
-//! that cannot be recorded is worse than a store that is a little too full.
+//! Only a *new* record can be refused. What is held already may grow past every bound, for an
+//! outcome that cannot be recorded is worse than a store that is a little too full.
 
 use std::collections::HashMap;
 

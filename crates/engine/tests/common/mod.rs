@@ -1,7 +1,7 @@
 //! What the tests of the walks share: a store on virtual time, engines on it, asks and functions.
 //!
-//! Every test runs in a paused runtime: time passes only when nothing else can happen, so a test can
-//! say exactly when something must be over, and nothing waits for real.
+//! Every test runs in a paused runtime: time passes only when nothing else can happen, so a test
+//! can say exactly when something must be over, and nothing waits for real.
 
 // Each test file uses its own part of this, and none exports it.
 #![allow(dead_code, unreachable_pub)]

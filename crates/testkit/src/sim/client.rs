@@ -168,8 +168,8 @@ fn number(text: &[u8]) -> u64 {
 }
 
 impl World {
-    /// The document, the lane and the counter of a tenant must tell the same number of commits, and as
-    /// many keys must be done.
+    /// The document, the lane and the counter of a tenant must tell the same number of commits, and
+    /// as many keys must be done.
     pub(super) async fn close_books(&self) {
         for tenant in ["acme", "evil"] {
             let of_tenant = self

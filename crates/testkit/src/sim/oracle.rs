@@ -1,8 +1,8 @@
 //! The oracle: sees every effect and every answer, and says when a promise was broken.
 //!
 //! It knows nothing of how the engine works. It holds only what a caller was promised: no second
-//! effect without a reason that is on record, no answer that is not durable, the same answer to every
-//! further attempt, and nothing of one tenant's in another's answer.
+//! effect without a reason that is on record, no answer that is not durable, the same answer to
+//! every further attempt, and nothing of one tenant's in another's answer.
 
 use std::collections::HashMap;
 use std::fmt;
