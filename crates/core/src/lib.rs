@@ -61,4 +61,4 @@ pub use scope::{
     tenant_prefix,
 };
 pub use settle::{Report, Settlement};
-pub use time::Timestamp;
+pub use time::{DELIVERY_MAX, Timestamp};

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::Code;
 use crate::finality::{Finality, StatusRules};
 use crate::outcome::Outcome;
+use crate::time::DELIVERY_MAX;
 
 /// What a duplicate gets while the first is still executing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,8 +87,6 @@ impl PolicyError {
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// A store request is answered or given up within this time, so a copy of it cannot arrive later.
-const DELIVERY_MAX: Duration = Duration::from_secs(60);
 
 impl Policy {
     /// Begins with the safe defaults: a lease of 30 s, a retention of 24 h, duplicates wait 10 s,

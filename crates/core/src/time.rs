@@ -7,6 +7,9 @@
 use std::fmt;
 use std::time::Duration;
 
+/// A copy of a store request that is still under way arrives within this time, or never.
+pub const DELIVERY_MAX: Duration = Duration::from_secs(60);
+
 /// A point in time, in milliseconds, on the clock of the store that said it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(u64);

@@ -8,7 +8,9 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use onetake_core::{Ask, Draft, Grounds, Policy, Record, Report, Settlement, Version};
+use onetake_core::{
+    Ask, DELIVERY_MAX, Draft, Grounds, Policy, Record, Report, Settlement, Version,
+};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -131,6 +133,10 @@ impl<S: Slots> Engine<S> {
                 Err(error) => return Err(error.into()),
                 Ok(known) => return Ok(known),
             }
+            // Whoever insists for longer could meet its own tombstone.
+            if claiming.sent.elapsed() >= DELIVERY_MAX / 2 {
+                break;
+            }
             Box::pin(self.pause(failures)).await;
         }
         let (engine, draft, policy) = (self.clone(), draft.clone(), Arc::clone(policy));
@@ -146,8 +152,11 @@ impl<S: Slots> Engine<S> {
             let Ok(Stamped { value: found, .. }) = self.read(claim.address.slot()).await else {
                 continue;
             };
-            let ours = found.filter(|there| there.fence == claim.fence && there.is_open());
-            let Some(there) = ours else { return };
+            // Nothing there yet: a copy may still be under way, so it is looked for again.
+            let Some(there) = found else { continue };
+            if there.fence != claim.fence || !there.is_open() {
+                return;
+            }
             let release = Settlement::Freed(None).draft(&there, policy, self.0.mint.id());
             let reply = self.swap(Some(there.version), release).await;
             if let Ok(Stamped { value: Swap::Won(_), .. }) = reply {

@@ -73,13 +73,14 @@ impl<S: Slots> Engine<S> {
         for _ in 0..TRIES_MAX {
             let (found, now) = match self.swap(grounds.expected, draft.clone()).await? {
                 Stamped { value: Swap::Won(claim), .. } => {
-                    return Ok(Tried::Claimed(Claim {
-                        address: Arc::clone(&claim.address),
-                        fence,
-                        attempt: claim.attempt,
-                        recovery: claim.recovery,
-                        lease: ask.policy.lease(),
-                    }));
+                    // A repeated write may have been won long ago, so its lease begins now.
+                    let lease = match unsure {
+                        0 => ask.policy.lease(),
+                        _ => self.renew_claim(&ask.address, fence, &ask.policy).await?,
+                    };
+                    let Record { attempt, recovery, .. } = *claim;
+                    let address = Arc::clone(&claim.address);
+                    return Ok(Tried::Claimed(Claim { address, fence, attempt, recovery, lease }));
                 }
                 Stamped { value: Swap::Lost(found), now } => (found, now),
                 Stamped { value: Swap::Unknown, .. } => {
