@@ -193,7 +193,8 @@ fn replay_allocations() -> Case {
         info.count_total
     };
     let _warm = count(100);
-    let per_call = |calls: u32| (count(calls + 1) - count(1)) as f64 / f64::from(calls);
+    let more = |calls: u32| u32::try_from(count(calls + 1) - count(1)).expect("a few thousand");
+    let per_call = |calls: u32| f64::from(more(calls)) / f64::from(calls);
     let mut ours: Vec<f64> = (0..ROUNDS).map(|_| per_call(1_000)).collect();
     let bar = Bar::AtMost(2.0);
     Case::new("replay, allocations beyond the outcome", "", &mut ours, &mut [1.0], bar)

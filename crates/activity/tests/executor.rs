@@ -1,5 +1,7 @@
 //! The functions door, rule by rule: typed results, keys, time to live, failures, rivals, services.
 
+#![allow(clippy::unwrap_used, reason = "a test says that something is wrong by panicking")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

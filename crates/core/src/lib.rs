@@ -19,7 +19,8 @@
 //! # Example
 //!
 //! ```
-//! use onetake_core::{Address, Ask, Asked, Decision, Key, Operation, Policy, Scope, Timestamp, decide};
+//! use onetake_core::{Address, Ask, Asked, Decision, Key, Operation, Policy, Scope};
+//! use onetake_core::{Timestamp, decide};
 //!
 //! let scope = Scope::tenant_named("acme")?;
 //! let address = Address::new(scope, Operation::new("orders.create")?, Key::new("order-123")?);

@@ -224,9 +224,9 @@ impl Record {
     /// Whether a store may remove this record: finished and forgotten, or a tombstone past its
     /// time. Never a claim and never an unknown, however old.
     ///
-    /// A tombstone outlives [`DELIVERY_MAX`](crate::DELIVERY_MAX). A finished record whose retention
-    /// is shorter does not: a late copy of its claim may then find an empty slot, lapse, and be
-    /// unknown without need, but it can never execute.
+    /// A tombstone outlives [`DELIVERY_MAX`](crate::DELIVERY_MAX). A finished record whose
+    /// retention is shorter does not: a late copy of its claim may then find an empty slot, lapse,
+    /// and be unknown without need, but it can never execute.
     #[must_use]
     pub fn is_removable(&self, now: Timestamp) -> bool {
         match &self.phase {

@@ -223,7 +223,7 @@ mod tests {
         assert_eq!((written.fence, written.attempt), (claim.fence, claim.attempt));
         assert_eq!(written.version, Version::of_write(8));
         assert!(
-            matches!(written.phase, Phase::Done { expires_at, .. } if expires_at == policy.retention())
+            matches!(written.phase, Phase::Done { expires_at: at, .. } if at == policy.retention())
         );
         let freed = Settlement::Freed(None).draft(&claim, &policy, 8);
         assert_eq!(freed.phase, Phase::Released { until: policy.tombstone() });

@@ -184,7 +184,12 @@ impl Tx {
                 .checks
                 .iter()
                 .any(|check| matches!(check, Check::Slot(slot, _) if slot == draft.address.slot())),
-            _ => false,
+            Write::Put(..)
+            | Write::Delete(_)
+            | Write::Append(..)
+            | Write::Trim(..)
+            | Write::Add(..)
+            | Write::Advance(..) => false,
         });
         if unchecked {
             return Err(StoreError::Malformed("a record is written without a check of its slot"));

@@ -3,10 +3,10 @@
 //! A store compares versions and keeps time; it never interprets a rule. Three sentences hold for
 //! every implementation, and the conformance suite in `onetake-testkit` checks them:
 //!
-//! 1. What is answered is durable: once `swap` says won, a crash of any process changes nothing of it.
+//! 1. What is answered is durable: once `swap` says won, a crash of any process changes nothing.
 //! 2. Every reply carries the store's own `now`, and only that clock judges leases and expiry.
-//! 3. A store that cannot tell whether it wrote says [`Swap::Unknown`]. An `Err` means that this call
-//!    wrote nothing.
+//! 3. A store that cannot tell whether it wrote says [`Swap::Unknown`]. An `Err` means that this
+//!    call wrote nothing.
 
 use std::sync::Arc;
 use std::time::Duration;

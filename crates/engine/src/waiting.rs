@@ -79,7 +79,9 @@ impl Waiting {
         tokio::select! {
             biased;
             call = seat.hear() => match call {
-                Call::Settled(news) if ask.asked.is_same(&news.fingerprint) => Some(news.to_waiter()),
+                Call::Settled(news) if ask.asked.is_same(&news.fingerprint) => {
+                    Some(news.to_waiter())
+                }
                 // Another claim of this key was settled; this seat's room is closed.
                 Call::Settled(_) => {
                     self.seat = None;

@@ -1,5 +1,7 @@
 //! The walk `transact`: record and effects in one commit, computed again when others came first.
 
+#![allow(clippy::unwrap_used, reason = "a test says that something is wrong by panicking")]
+
 mod common;
 
 use std::time::Duration;

@@ -10,6 +10,7 @@ use onetake_core::{
     StatusRules,
 };
 use onetake_engine::{Answer, Clock, Limits, RunError};
+use onetake_testkit::faulty::Script;
 use tokio::time::{Instant, sleep};
 
 /// K5, C3, C4, W3: look up, claim, execute, store; afterwards the same answer for everyone.
@@ -88,7 +89,11 @@ async fn w9_k10_x5_a_thousand_duplicates_execute_once_and_are_woken_together() {
             Answer::Executed { .. } => executed += 1,
             Answer::Joined { .. } => joined += 1,
             Answer::Replayed { .. } => assert_eq!(n % 10, 9, "only other processes must look"),
-            other => panic!("{other:?}"),
+            Answer::Freed
+            | Answer::Mismatch
+            | Answer::InFlight { .. }
+            | Answer::StillExecuting { .. }
+            | Answer::Unknown { .. } => panic!("{answer:?}"),
         }
         if n % 10 != 9 {
             assert!(after < Duration::from_millis(2_010), "woken, not polled: {after:?}");
@@ -128,7 +133,7 @@ async fn x5_waiters_are_bounded_per_key_per_tenant_and_in_all() {
     let bench = Bench::new();
     let waiters = onetake_engine::WaitLimits { per_key: 2, per_tenant: 3, total: 4 };
     let limits = Limits { waiters, ..Limits::default() };
-    let node = bench.node_with(&Default::default(), limits);
+    let node = bench.node_with(&Script::default(), limits);
     let endless = |_| async { std::future::pending::<Report>().await };
     let asks = [("acme", "a"), ("acme", "b"), ("evil", "a"), ("evil", "b"), ("evil", "c")];
     let patient = || policy().on_in_flight(OnInFlight::Wait(Duration::from_secs(60)));
@@ -168,9 +173,10 @@ async fn k9_d8_a_failure_frees_the_key_for_a_corrected_body() {
     assert_eq!(count.get(), 2);
 }
 
-/// W14: a failure that is kept answers every further attempt.
+/// W13, W14: a failure that is kept answers every further attempt, in every process, and the effect is
+/// not called again.
 #[tokio::test(start_paused = true)]
-async fn w14_a_kept_failure_is_not_tried_again() {
+async fn w13_w14_a_kept_failure_is_not_tried_again() {
     let (bench, count) = (Bench::new(), Count::default());
     let keep = || ask_with("k", "body", Policy::activity());
     let declined = count.function(Duration::ZERO, failure("declined"));
@@ -208,7 +214,7 @@ async fn k7_d11_an_expired_outcome_does_not_exist_although_nobody_swept_it() {
     let node = bench.node();
     let run = || node.run(ask("k"), count.function(Duration::ZERO, value("made")));
     assert!(matches!(run().await, Ok(Answer::Executed { .. })));
-    bench.clock.jump(RETENTION - Duration::from_millis(1));
+    bench.clock.jump(RETENTION.saturating_sub(Duration::from_millis(1)));
     assert!(matches!(run().await, Ok(Answer::Replayed { .. })), "one millisecond before");
     bench.clock.jump(Duration::from_millis(1));
     assert!(matches!(run().await, Ok(Answer::Executed { .. })), "exactly at its end");
@@ -220,7 +226,7 @@ async fn k7_d11_an_expired_outcome_does_not_exist_although_nobody_swept_it() {
 async fn k8_what_has_expired_is_swept_and_nothing_else() {
     let bench = Bench::new();
     let limits = Limits { sweep_every: Duration::from_secs(5), sweep_step: 3, ..Limits::default() };
-    let node = bench.node_with(&Default::default(), limits);
+    let node = bench.node_with(&Script::default(), limits);
     for n in 0..100 {
         node.run(ask(&format!("done-{n}")), at_once(value("x"))).await.unwrap();
     }
@@ -391,9 +397,11 @@ async fn a_freed_outcome_is_shared_by_those_who_waited_and_starts_no_stampede() 
         .collect();
     let mut freed = 0;
     for caller in callers {
-        match caller.await.unwrap() {
-            Answer::Freed => freed += 1,
-            answer => assert_eq!(outcome(&answer), Some(&failure("busy"))),
+        let answer = caller.await.unwrap();
+        if answer == Answer::Freed {
+            freed += 1;
+        } else {
+            assert_eq!(outcome(&answer), Some(&failure("busy")));
         }
     }
     assert_eq!(count.get(), 1, "nobody who waited executed");
@@ -408,7 +416,7 @@ async fn a_freed_outcome_is_shared_by_those_who_waited_and_starts_no_stampede() 
 async fn a_busy_process_refuses_new_keys_and_still_replays() {
     let bench = Bench::new();
     let limits = Limits { executions_max: 1, ..Limits::default() };
-    let node = bench.node_with(&Default::default(), limits);
+    let node = bench.node_with(&Script::default(), limits);
     node.run(ask("done"), at_once(value("made"))).await.unwrap();
     let slow = Count::default();
     let owner = tokio::spawn({

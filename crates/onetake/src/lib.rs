@@ -1,5 +1,5 @@
 #![allow(clippy::doc_markdown, reason = "the README is prose")]
-#![doc = include_str!("../../../README.md")]
+#![doc = include_str!("../README.md")]
 //!
 //! # The words of this crate
 //!

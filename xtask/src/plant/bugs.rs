@@ -79,7 +79,8 @@ pub(super) const BUGS: &[Planted] = &[
                 "{ return };\n"
             ),
             replace: concat!(
-                "        let (Some(claiming), Some(execute), Some(permit)) = parts else { return };\n",
+                "        let (Some(claiming), Some(execute), ",
+                "Some(permit)) = parts else { return };\n",
                 "        if claiming.expected.is_none() {\n",
                 "            return;\n",
                 "        }\n",
@@ -204,7 +205,8 @@ pub(super) const BUGS: &[Planted] = &[
         edits: &[Edit {
             file: "crates/core/src/record.rs",
             find: concat!(
-                "            Phase::Done { expires_at, .. } if *expires_at <= now => Standing::Free,\n"
+                "            Phase::Done { expires_at, .. } ",
+                "if *expires_at <= now => Standing::Free,\n"
             ),
             replace: "",
         }],
@@ -283,7 +285,8 @@ pub(super) const BUGS: &[Planted] = &[
         edits: &[Edit {
             file: "crates/engine/src/settle.rs",
             find: concat!(
-                "                Ok(Stamped { value: Swap::Lost(found), .. }) => self.adopt(found)?,"
+                "                Ok(Stamped { value: Swap::Lost(found), ",
+                ".. }) => self.adopt(found)?,"
             ),
             replace: concat!(
                 "                Ok(Stamped { value: Swap::Lost(Some(there)), .. })\n",
@@ -291,7 +294,8 @@ pub(super) const BUGS: &[Planted] = &[
                 "                {\n",
                 "                    return Ok(Some(there));\n",
                 "                }\n",
-                "                Ok(Stamped { value: Swap::Lost(found), .. }) => self.adopt(found)?,",
+                "                Ok(Stamped { value: Swap::Lost(found), ",
+                ".. }) => self.adopt(found)?,",
             ),
         }],
         package: "onetake-engine",
@@ -325,7 +329,8 @@ pub(super) const BUGS: &[Planted] = &[
         edits: &[Edit {
             file: "crates/core/src/settle.rs",
             find: concat!(
-                "Self::Done { keeping: Keeping::Retryable, .. } | Self::Freed(_) if claim.recovery ",
+                "Self::Done { keeping: Keeping::Retryable, ",
+                ".. } | Self::Freed(_) if claim.recovery ",
                 "=> {"
             ),
             replace: concat!(

@@ -19,7 +19,8 @@ pub(crate) enum Bar {
 /// One thing that was measured, beside its baseline.
 #[derive(Debug, Serialize)]
 pub(crate) struct Case {
-    case: &'static str,
+    #[serde(rename = "case")]
+    name: &'static str,
     value: f64,
     unit: &'static str,
     baseline: f64,
@@ -31,7 +32,7 @@ pub(crate) struct Case {
 impl Case {
     /// The medians of both.
     pub(crate) fn new(
-        case: &'static str,
+        name: &'static str,
         unit: &'static str,
         ours: &mut [f64],
         baseline: &mut [f64],
@@ -42,7 +43,7 @@ impl Case {
             Bar::AtMost(most) => (Some(most), value <= most),
             Bar::AtLeast(least) => (Some(least), value >= least),
         };
-        Self { case, value, unit, baseline, ratio: value / baseline, bar, holds }
+        Self { name, value, unit, baseline, ratio: value / baseline, bar, holds }
     }
 }
 
@@ -68,7 +69,7 @@ pub(crate) fn write(name: &str, cases: &[Case]) {
         let bar = case.bar.map_or_else(|| "-".into(), |bar| format!("{bar}"));
         let line = format!(
             "{:<44} {:>9.2} {:<2} {:>12.2} {:>8.2} {:>10}",
-            case.case, case.value, case.unit, case.baseline, case.ratio, bar
+            case.name, case.value, case.unit, case.baseline, case.ratio, bar
         );
         if case.holds { println!("{line}") } else { println!("\x1b[31m{line}  MISSED\x1b[0m") }
     }

@@ -5,6 +5,7 @@
 
 // Each test file uses its own part of this, and none exports it.
 #![allow(dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, reason = "a test says that something is wrong by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -61,33 +61,33 @@ type Executed = Arc<Mutex<Option<Fence>>>;
 
 /// A client sends a request to some process, and may give up before it hears.
 pub(super) fn send(world: &Arc<World>) {
-    let deal = world.draw(|rng| rng.random_range(0..world.deals.len()));
-    let deal = world.deals[deal].clone();
+    let which = world.draw(|rng| rng.random_range(0..world.deals.len()));
+    let deal = world.deals[which].clone();
     let body = if world.draw(|rng| rng.random_range(0..10)) == 0 { "other" } else { "body" };
     let asked = Asked::raw(body);
     let ask = Ask { address: Arc::clone(&deal.address), asked, policy: Arc::clone(&deal.policy) };
     let patience = Duration::from_millis(world.draw(|rng| rng.random_range(1..20_000)));
     let node = world.node();
     let asked_at = world.oracle.lock().expect("one thread").asked(&deal, body, world.now_ms());
-    let (world, dead) = (Arc::clone(world), node.pulse());
+    let (world, is_dead) = (Arc::clone(world), node.pulse());
     let executed: Executed = Arc::default();
     tokio::spawn(async move {
         let walk = async {
             if deal.inside {
                 node.engine.transact(ask, |view| committed(&deal, view)).await
             } else {
-                let (world, deal, dead) = (Arc::clone(&world), deal.clone(), dead.clone());
+                let (world, deal, is_dead) = (Arc::clone(&world), deal.clone(), is_dead.clone());
                 let executed = Arc::clone(&executed);
                 let execute = move |attempt: Attempt| {
                     *executed.lock().expect("one thread") = Some(attempt.fence);
-                    effect(world, deal, attempt, dead)
+                    effect(world, deal, attempt, is_dead)
                 };
                 node.engine.run(ask, execute).await
             }
         };
         // Dropping the walk is what a client that hangs up does.
         let Ok(answer) = timeout(patience, walk).await else { return };
-        // What a dead process would have said is never heard.
+        // What a is_dead process would have said is never heard.
         if node.is_dead() {
             return;
         }
@@ -105,7 +105,7 @@ async fn effect(
     world: Arc<World>,
     deal: Deal,
     attempt: Attempt,
-    dead: impl Fn() -> bool + Send + Sync,
+    is_dead: impl Fn() -> bool + Send + Sync,
 ) -> Report {
     let record = world.peek(deal.address.slot()).await;
     let (before, after, ending) = world.draw(|rng| {
@@ -118,12 +118,12 @@ async fn effect(
         return Report::NotDispatched(Outcome::Failure("refused".into()));
     }
     sleep(Duration::from_millis(before)).await;
-    if dead() {
+    if is_dead() {
         std::future::pending::<()>().await;
     }
     world.oracle.lock().expect("one thread").happened(&deal, attempt.fence, world.now_ms());
     sleep(Duration::from_millis(after)).await;
-    if dead() {
+    if is_dead() {
         std::future::pending::<()>().await;
     }
     let said = Bytes::from(format!("{:?} by {}", deal.address.slot(), attempt.fence));

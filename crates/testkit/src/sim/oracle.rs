@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use onetake_core::{
-    Fence, Keeping, OnUnknown, Outcome, Phase, Record, Report, Slot, Standing, Timestamp,
+    Cause, Fence, Keeping, OnUnknown, Outcome, Phase, Record, Report, Slot, Standing, Timestamp,
 };
 use onetake_engine::{Answer, Attempt, Entry, Found, RunError};
 
@@ -148,10 +148,12 @@ impl Oracle {
     pub(super) fn ended(&mut self, deal: &Deal, fence: Fence, report: Option<&Report>) {
         self.note(deal, &format!("{fence} reports {report:?}"));
         if let Some(effect) = self.account(deal).of(fence) {
-            effect.report = report.cloned().or(match effect.happened {
-                true => Some(Report::Unknown(onetake_core::Cause::Panicked)),
-                false => Some(Report::NotDispatched(Outcome::NotKept { status: None })),
-            });
+            let silent = if effect.happened {
+                Report::Unknown(Cause::Panicked)
+            } else {
+                Report::NotDispatched(Outcome::NotKept { status: None })
+            };
+            effect.report = Some(report.cloned().unwrap_or(silent));
         }
     }
 
@@ -193,12 +195,12 @@ impl Oracle {
                 self.stats.unknown += 1;
                 self.demand(!deal.inside, || "a transaction can never be unknown".into());
             }
-            Ok(Answer::InFlight { .. } | Answer::StillExecuting { .. } | Answer::Freed) => {}
             Err(RunError::Fenced) => self.stats.fenced += 1,
             Err(RunError::Collision | RunError::EffectsNotKept) => {
                 self.demand(false, || format!("impossible answer {answer:?}"));
             }
-            Err(_) => {}
+            Ok(Answer::InFlight { .. } | Answer::StillExecuting { .. } | Answer::Freed)
+            | Err(_) => {}
         }
     }
 
@@ -221,9 +223,10 @@ impl Oracle {
             Some(Phase::Done { outcome: there, keeping, .. }) => {
                 **there == *outcome && (*keeping == Keeping::Final) == kept
             }
-            Some(Phase::Released { .. }) => !kept,
             // A key that was freed may have been claimed again in the same moment.
-            Some(Phase::Claimed { .. } | Phase::Unknown { .. }) | None => !kept,
+            Some(Phase::Released { .. } | Phase::Claimed { .. } | Phase::Unknown { .. }) | None => {
+                !kept
+            }
         };
         self.demand(there, || format!("answered before it was durable: {outcome:?}"));
     }
@@ -270,16 +273,12 @@ impl Oracle {
     /// Document, lane, counter and records must agree.
     pub(super) fn books(&mut self, tenant: &str, done: u64, found: &[Found], entries: &[Entry]) {
         let appended = entries.len() as u64;
-        let sum = match &found[0] {
-            Found::Doc(Some(doc)) => doc.value.clone(),
-            _ => "0".into(),
+        let [Found::Doc(sum), Found::Counter(counted)] = found else {
+            return self.demand(false, || format!("{tenant}: asked for a sum and a count"));
         };
-        let counted = match found[1] {
-            Found::Counter(counted) => counted,
-            _ => -1,
-        };
+        let sum = sum.as_ref().map_or_else(|| "0".into(), |doc| doc.value.clone());
         let agree = appended == done
-            && counted == i64::try_from(done).unwrap_or(i64::MAX)
+            && *counted == i64::try_from(done).unwrap_or(i64::MAX)
             && sum == done.to_string().as_bytes();
         self.demand(agree, || {
             format!("{tenant}: {done} done, {appended} entries, {counted} counted, sum {sum:?}")
