@@ -206,7 +206,7 @@ async fn x4_x5_a_waiter_who_leaves_changes_nothing() {
     assert_eq!(outcome(&owner.await.unwrap().unwrap()), Some(&value("made")));
 }
 
-/// Durable before answered: as long as the completion is on its way, nobody hears the outcome.
+/// W12: durable before answered: as long as the completion is on its way, nobody hears the outcome.
 #[tokio::test(start_paused = true)]
 async fn w12_nobody_hears_an_outcome_before_it_is_durable() {
     let (bench, script) = (Bench::new(), Script::default());

@@ -173,8 +173,8 @@ async fn k9_d8_a_failure_frees_the_key_for_a_corrected_body() {
     assert_eq!(count.get(), 2);
 }
 
-/// W13, W14: a failure that is kept answers every further attempt, in every process, and the effect is
-/// not called again.
+/// W13, W14: a failure that is kept answers every further attempt, in every process, and the effect
+/// is not called again.
 #[tokio::test(start_paused = true)]
 async fn w13_w14_a_kept_failure_is_not_tried_again() {
     let (bench, count) = (Bench::new(), Count::default());
