@@ -58,6 +58,22 @@ pub enum Answer {
     },
 }
 
+impl Answer {
+    /// What it is called in a span.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Executed { .. } => "executed",
+            Self::Replayed { .. } => "replayed",
+            Self::Joined { .. } => "joined",
+            Self::Freed => "freed",
+            Self::Mismatch => "mismatch",
+            Self::InFlight { .. } => "in_flight",
+            Self::StillExecuting { .. } => "still_executing",
+            Self::Unknown { .. } => "unknown",
+        }
+    }
+}
+
 /// What an execution is told about itself. It need not look.
 #[derive(Debug, Clone)]
 pub struct Attempt {

@@ -11,6 +11,7 @@ use onetake_core::{
     Address, Ask, Draft, Fence, Grounds, Outcome, Phase, Policy, Record, Report, Settlement,
     Standing, Timestamp, decide,
 };
+use tracing::Span;
 
 use crate::answer::{Answer, Step};
 use crate::engine::Engine;
@@ -61,8 +62,8 @@ impl<S: Slots> Engine<S> {
         let tried = self.claim_step(ask).await;
         match &tried {
             Ok(Tried::Claimed(_)) => {}
-            Ok(Tried::Answered(answer)) => self.0.meters.count(&Ok(answer.clone())),
-            Err(error) => self.0.meters.count(&Err(error.clone())),
+            Ok(Tried::Answered(answer)) => self.0.meters.count(&Ok(answer.clone()), &Span::none()),
+            Err(error) => self.0.meters.count(&Err(error.clone()), &Span::none()),
         }
         tried
     }
@@ -154,7 +155,7 @@ impl<S: Slots> Engine<S> {
         if settled == Err(RunError::Fenced) {
             self.0.meters.fenced.increment(1);
         }
-        self.0.meters.count(&settled);
+        self.0.meters.count(&settled, &Span::none());
         settled
     }
 

@@ -8,7 +8,8 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
 use metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, gauge};
-use onetake_core::Slot;
+use onetake_core::{Address, Slot};
+use tracing::{Span, field};
 
 use crate::answer::Answer;
 use crate::error::RunError;
@@ -74,8 +75,18 @@ impl Meters {
         }
     }
 
-    /// Counts how a walk ended.
-    pub(crate) fn count(&self, ended: &Result<Answer, RunError>) {
+    /// The span of one walk. Made only when somebody listens.
+    pub(crate) fn span(&self, walk: &'static str, address: &Address) -> Span {
+        let (slot, operation) = (self.veiled(address.slot()), address.operation().as_str());
+        tracing::debug_span!("walk", walk, %slot, operation, ended = field::Empty)
+    }
+
+    /// Counts how a walk ended, and says so in its span.
+    pub(crate) fn count(&self, ended: &Result<Answer, RunError>, span: &Span) {
+        if !span.is_disabled() {
+            let ended = ended.as_ref().map_or_else(|e| e.code().as_str(), Answer::name);
+            span.record("ended", ended);
+        }
         match ended {
             Ok(Answer::Executed { .. }) => self.executed.increment(1),
             Ok(Answer::Replayed { .. }) => self.replayed.increment(1),

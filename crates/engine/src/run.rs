@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use onetake_core::{Ask, Grounds, Record, Report, decide};
+use tracing::Instrument;
 
 use crate::answer::{Answer, Attempt, Step};
 use crate::claim::Pending;
@@ -58,17 +59,18 @@ impl<S: Slots> Engine<S> {
         Fut: Future<Output = Report> + Send + 'static,
     {
         let policy = Arc::clone(&ask.policy);
+        let span = self.0.meters.span("run", &ask.address);
         // Boxed, so that a caller who only listens any more holds next to nothing.
         let walk = Box::pin(self.walk(Pending::new(self.clone(), ask, execute)));
         async move {
             self.refuse_when_stopping()?;
             self.start_sweeper();
-            let ended = match walk.await {
+            let ended = match walk.instrument(span.clone()).await {
                 Ok(Walked::Answered(answer)) => Ok(answer),
                 Ok(Walked::Executing(told)) => hear(told, &policy).await,
                 Err(error) => Err(error),
             };
-            self.0.meters.count(&ended);
+            self.0.meters.count(&ended, &span);
             ended
         }
     }

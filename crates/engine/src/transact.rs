@@ -13,6 +13,7 @@ use onetake_core::{
     Address, Ask, Draft, Fence, Grounds, Keeping, Outcome, Policy, Record, Report, Settlement,
     Slot, Standing, Timestamp, decide,
 };
+use tracing::Instrument;
 
 use crate::answer::{Answer, Step};
 use crate::engine::Engine;
@@ -149,8 +150,9 @@ impl<S: Journal> Engine<S> {
     {
         self.refuse_when_stopping()?;
         self.keep_house();
-        let ended = self.walk_inside(&ask, effects).await;
-        self.0.meters.count(&ended);
+        let span = self.0.meters.span("transact", &ask.address);
+        let ended = self.walk_inside(&ask, effects).instrument(span.clone()).await;
+        self.0.meters.count(&ended, &span);
         ended
     }
 
