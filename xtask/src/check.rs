@@ -19,6 +19,11 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         Step::new("clippy", || {
             cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
         }),
+        Step::new("doc", || {
+            let mut doc = workspace.cargo();
+            doc.args(["doc", "--no-deps", "--workspace"]).env("RUSTDOCFLAGS", "-D warnings");
+            workspace::run(&mut doc)
+        }),
         Step::new("tidy", || tidy::run(workspace)),
         Step::optional("deny", || {
             if_installed(workspace.cargo().arg("deny"), "cargo-deny", || {

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onetake_core::{Address, Asked, Cause, Key, Operation, Outcome, Policy, Record, Report, Scope};
+use onetake_core::{
+    Address, Asked, Cause, Fence, Key, Operation, Outcome, Policy, Record, Report, Scope,
+};
 use onetake_engine::{Answer, Claim, Engine, RunError, Slots, Stamped, Tried};
 use serde::Serialize;
 
@@ -111,6 +113,29 @@ impl<S: Slots> Claims<S> {
     /// As [`Claims::store_result`].
     pub async fn report_unknown(&self, claim: &Claim) -> Result<(), RunError> {
         self.settle(claim, Report::Unknown(Cause::Reported)).await.map(drop)
+    }
+
+    /// Settles an unknown outcome after somebody found out what happened: `fence` is the one that
+    /// [`crate::ExecuteError::Unknown`] or [`Answer::Unknown`] named. `None` says that nothing
+    /// happened and frees the key.
+    ///
+    /// # Errors
+    /// [`RunError::Fenced`] when it was settled or taken over meanwhile; otherwise the store
+    /// failed, and it must be said again.
+    ///
+    /// # Cancel safety
+    /// As [`Claims::store_result`].
+    pub async fn resolve(
+        &self,
+        scope: &Scope,
+        key: &Key,
+        fence: Fence,
+        outcome: Option<Outcome>,
+    ) -> Result<Answer, RunError> {
+        let address = Address::new(scope.clone(), self.operation.clone(), key.clone());
+        let nothing = || Report::NotDispatched(Outcome::NotKept { status: None });
+        let report = outcome.map_or_else(nothing, Report::Finished);
+        self.engine.settle_claim(&address, fence, &self.policy, report).await
     }
 
     /// Records `outcome` without executing anything; never replaces a live or unknown claim.

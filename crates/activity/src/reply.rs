@@ -152,10 +152,10 @@ where
 }
 
 fn decode<T: DeserializeOwned, E>(json: &[u8]) -> Result<T, ExecuteError<E>> {
-    // The words of the parser may quote the value, and a kept value does not belong into a log.
+    // The words of the parser may quote the value, and a kept value does not belong in a log.
     serde_json::from_slice(json).map_err(|error| {
         let (line, column) = (error.line(), error.column());
-        ExecuteError::ResultOfOtherType(format!("at line {line}, column {column} of its JSON"))
+        ExecuteError::ResultOfOtherType(format!("its JSON does not fit at {line}:{column}"))
     })
 }
 

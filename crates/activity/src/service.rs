@@ -1,12 +1,13 @@
 //! Any [`tower::Service`], executed once per key.
 //!
 //! The inner service is cloned for each execution and made ready inside it, so a caller that goes
-//! away takes nothing with it.
+//! away takes nothing with it. Where a policy allows a recovery, the service must be told that it
+//! is one: see [`OnceService::telling`].
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use onetake_engine::Slots;
+use onetake_engine::{Attempt, Slots};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower::{Service, ServiceExt};
@@ -17,22 +18,49 @@ use crate::executor::Executor;
 use crate::reply::Take;
 
 /// A service whose calls are executed once per key. Made by [`Executor::wrap`].
-#[derive(Debug, Clone)]
-pub struct OnceService<S, Svc, I> {
+pub struct OnceService<S, Svc, I, R> {
     executor: Executor<S>,
     inner: Svc,
     identify: I,
+    tell: fn(&mut R, &Attempt),
+}
+
+impl<S, Svc: Clone, I: Clone, R> Clone for OnceService<S, Svc, I, R> {
+    fn clone(&self) -> Self {
+        let (executor, tell) = (self.executor.clone(), self.tell);
+        Self { executor, inner: self.inner.clone(), identify: self.identify.clone(), tell }
+    }
+}
+
+impl<S, Svc, I, R> std::fmt::Debug for OnceService<S, Svc, I, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OnceService").field("executor", &self.executor).finish_non_exhaustive()
+    }
 }
 
 impl<S: Slots> Executor<S> {
     /// Wraps `service`: every request is first asked, by `identify`, who it is.
     #[must_use]
-    pub fn wrap<Svc, I>(&self, service: Svc, identify: I) -> OnceService<S, Svc, I> {
-        OnceService { executor: self.clone(), inner: service, identify }
+    pub fn wrap<Svc, I, R>(&self, service: Svc, identify: I) -> OnceService<S, Svc, I, R>
+    where
+        I: Fn(&R) -> Identity,
+    {
+        OnceService { executor: self.clone(), inner: service, identify, tell: |_, _| {} }
     }
 }
 
-impl<S, Svc, I, R> Service<R> for OnceService<S, Svc, I>
+impl<S, Svc, I, R> OnceService<S, Svc, I, R> {
+    /// Writes into each request which attempt it is, before the inner service gets it: a header,
+    /// say. Needed where the policy has `OnUnknown::Retry`, for a recovery must know that it is
+    /// one.
+    #[must_use]
+    pub fn telling(mut self, tell: fn(&mut R, &Attempt)) -> Self {
+        self.tell = tell;
+        self
+    }
+}
+
+impl<S, Svc, I, R> Service<R> for OnceService<S, Svc, I, R>
 where
     S: Slots,
     Svc: Service<R> + Clone + Send + 'static,
@@ -51,11 +79,14 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: R) -> Self::Future {
+    fn call(&mut self, mut request: R) -> Self::Future {
         let Identity { scope, key, asked } = (self.identify)(&request);
-        let (executor, inner) = (self.executor.clone(), self.inner.clone());
+        let (executor, inner, tell) = (self.executor.clone(), self.inner.clone(), self.tell);
         Box::pin(async move {
-            let serve = |_attempt| inner.oneshot(request);
+            let serve = move |attempt: Attempt| {
+                tell(&mut request, &attempt);
+                inner.oneshot(request)
+            };
             executor.execute(&scope, key.as_ref(), asked, serve).await
         })
     }

@@ -182,6 +182,24 @@ async fn k11_k8_set_get_and_cleanup() {
     assert!(matches!(set(value("c")).await, Ok(Answer::Unknown { .. })), "nor an unknown one");
 }
 
+/// X3: whoever found out what happened settles an unknown outcome, by the fence that was told.
+#[tokio::test(start_paused = true)]
+async fn x3_an_unknown_outcome_is_resolved_by_the_fence_that_was_told() {
+    let desk = Desk::new();
+    for (found_out, then) in [(Some(value("it was paid")), Some("final")), (None, None)] {
+        let claim = desk.claim().await;
+        desk.clock.jump(LEASE);
+        let Tried::Answered(Answer::Unknown { fence, .. }) = desk.try_claim().await else {
+            panic!("a silent claim is unknown")
+        };
+        assert_eq!(fence, claim.fence);
+        let resolve = || desk.claims.resolve(&desk.scope, &desk.key, fence, found_out.clone());
+        resolve().await.unwrap();
+        assert_eq!(desk.standing().await, then);
+        desk.clock.jump(Duration::from_secs(24 * 60 * 60));
+    }
+}
+
 /// Nobody settles a claim of another tenant, whatever fence they name.
 #[tokio::test(start_paused = true)]
 async fn a_fence_is_worth_nothing_at_another_address() {

@@ -290,6 +290,27 @@ async fn k4_a_wrapped_service_is_called_once_per_key() {
     assert_eq!(shop.executed(), 4);
 }
 
+/// X3: a service that recovers is told so in its request.
+#[tokio::test(start_paused = true)]
+async fn x3_a_wrapped_service_is_told_that_it_recovers() {
+    let policy = Policy::builder().on_unknown(OnUnknown::Retry).build().unwrap();
+    let shop = Shop::with(policy);
+    let unknown = |_| async { Ending::<(u32, bool), Failure>::Unknown };
+    let _ = shop.once.execute(&shop.scope, &key("k"), Asked::raw("order"), unknown).await;
+    let inner = tower::service_fn(|request: (u32, bool)| async move { Ok::<_, Failure>(request) });
+    let scope = shop.scope.clone();
+    let identify = move |_: &(u32, bool)| Identity {
+        scope: scope.clone(),
+        key: Some(key("k")),
+        asked: Asked::raw("order"),
+    };
+    let tell = |request: &mut (u32, bool), attempt: &Attempt| {
+        *request = (attempt.number, attempt.recovery);
+    };
+    let service = shop.once.wrap(inner, identify).telling(tell);
+    assert_eq!(service.oneshot((0, false)).await.unwrap().value, (2, true));
+}
+
 /// C7: two tenants and two operations never share a key.
 #[tokio::test(start_paused = true)]
 async fn c7_tenants_and_operations_never_share_a_key() {

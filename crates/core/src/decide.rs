@@ -29,15 +29,18 @@ pub struct Ask {
 pub struct Grounds {
     /// The version that the claim must find in the slot.
     pub expected: Option<Version>,
-    /// The how-manieth execution this is, from 1.
+    /// Which execution this is, counted from 1.
     pub attempt: u32,
     /// Whether an earlier attempt may already have had its effect.
     pub recovery: bool,
+    /// The fence that the new one must be above, so that later claims have greater fences whatever
+    /// the clocks of their claimants say.
+    pub above: Option<Fence>,
 }
 
 impl Grounds {
     /// Nothing is there, as far as is known.
-    pub const FIRST: Self = Self { expected: None, attempt: 1, recovery: false };
+    pub const FIRST: Self = Self { expected: None, attempt: 1, recovery: false, above: None };
 }
 
 /// What one attempt may do.
@@ -87,11 +90,13 @@ pub fn decide<'r>(ask: &Ask, found: Option<&'r Record>, now: Timestamp) -> Decis
     let same = || ask.asked.is_same(&record.fingerprint);
     let again = |recovery| {
         let attempt = record.attempt.saturating_add(1);
-        Decision::Execute(Grounds { expected: Some(record.version), attempt, recovery })
+        let (expected, above) = (Some(record.version), Some(record.fence));
+        Decision::Execute(Grounds { expected, attempt, recovery, above })
     };
     match record.standing(now) {
         Standing::Free => {
-            Decision::Execute(Grounds { expected: Some(record.version), ..Grounds::FIRST })
+            let (expected, above) = (Some(record.version), Some(record.fence));
+            Decision::Execute(Grounds { expected, above, ..Grounds::FIRST })
         }
         Standing::Live { until } => match (same(), ask.policy.on_live_mismatch()) {
             (false, OnLiveMismatch::Mismatch) => Decision::Mismatch,
@@ -193,8 +198,8 @@ mod tests {
         });
         match (hold == retry, at_once == later) {
             (true, true) => hold.to_owned(),
-            (true, false) => format!("{at_once}, or {later} [1]"),
-            (false, true) => format!("{hold}, or {retry} [2]"),
+            (true, false) => format!("{at_once}, or {later} (1)"),
+            (false, true) => format!("{hold}, or {retry} (2)"),
             (false, false) => unreachable!("no find depends on both settings"),
         }
     }
@@ -234,7 +239,12 @@ mod tests {
         let expected = Some(Version::of_write(9));
         assert_eq!(
             decide(&retry, Some(&lapsed), at(1_000)),
-            Decision::Execute(Grounds { expected, attempt: 4, recovery: true })
+            Decision::Execute(Grounds {
+                expected,
+                attempt: 4,
+                recovery: true,
+                above: Some(Fence(9))
+            })
         );
     }
 
@@ -242,7 +252,8 @@ mod tests {
     fn a_freed_or_forgotten_key_begins_again_at_attempt_one() {
         let mut free = released(9, SECOND).at(at(0));
         free.attempt = 3;
-        let grounds = Grounds { expected: Some(Version::of_write(9)), ..Grounds::FIRST };
+        let (expected, above) = (Some(Version::of_write(9)), Some(Fence(9)));
+        let grounds = Grounds { expected, above, ..Grounds::FIRST };
         let decision = decide(&ask("other", Policy::builder()), Some(&free), at(1));
         assert_eq!(decision, Decision::Execute(grounds));
     }

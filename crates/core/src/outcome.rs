@@ -74,7 +74,7 @@ impl fmt::Debug for Header {
     }
 }
 
-/// Shows how much there is, never what: bodies do not belong into logs.
+/// Shows how much there is, never what: bodies do not belong in logs.
 impl fmt::Debug for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -130,7 +130,7 @@ pub struct Record<T = Timestamp> {
     pub address: Arc<Address>,
     /// What was asked.
     pub fingerprint: Fingerprint,
-    /// The how-manieth execution this is, from 1.
+    /// Which execution this is, counted from 1.
     pub attempt: u32,
     /// Whether an earlier attempt, whose outcome nobody knows, may already have had its effect.
     pub recovery: bool,

@@ -81,7 +81,7 @@ pub struct Attempt {
     pub key: Option<Key>,
     /// Names this claim; forward it where a resource can refuse older fences.
     pub fence: Fence,
-    /// The how-manieth execution this is, from 1.
+    /// Which execution this is, counted from 1.
     pub number: u32,
     /// Whether an earlier attempt may already have had its effect.
     pub recovery: bool,

@@ -74,7 +74,7 @@ where
 
     /// Tries to claim the slot on `grounds`. Never gives [`Swap::Unknown`].
     pub(crate) async fn claim(&mut self, grounds: Grounds) -> Result<Stamped<Swap>, RunError> {
-        let fence = self.engine.0.mint.fence();
+        let fence = self.engine.0.mint.fence_above(grounds.above);
         let draft = self.ask.claim(grounds, fence, fence.0);
         let claiming = Claiming { expected: grounds.expected, draft, sent: Instant::now() };
         let claiming = self.claiming.insert(claiming);

@@ -30,7 +30,7 @@ pub struct Claim {
     pub address: Arc<Address>,
     /// Names this claim. Every later step needs it.
     pub fence: Fence,
-    /// The how-manieth execution this is, from 1.
+    /// Which execution this is, counted from 1.
     pub attempt: u32,
     /// Whether an earlier attempt may already have had its effect.
     pub recovery: bool,
@@ -69,7 +69,7 @@ impl<S: Slots> Engine<S> {
     }
 
     async fn claim_step(&self, ask: &Ask) -> Result<Tried, RunError> {
-        let (fence, mut grounds, mut unsure) = (self.0.mint.fence(), Grounds::FIRST, 0);
+        let (mut fence, mut grounds, mut unsure) = (self.0.mint.fence(), Grounds::FIRST, 0);
         let mut draft = ask.claim(grounds, fence, self.0.mint.id());
         for _ in 0..TRIES_MAX {
             let (found, now) = match self.swap(grounds.expected, draft.clone()).await? {
@@ -97,7 +97,7 @@ impl<S: Slots> Engine<S> {
                     return Ok(Tried::Answered(Answer::InFlight { retry_after: lease_left }));
                 }
                 Step::Execute(next) => {
-                    grounds = next;
+                    (grounds, fence) = (next, self.0.mint.fence_above(next.above));
                     draft = ask.claim(grounds, fence, self.0.mint.id());
                 }
             }
@@ -152,9 +152,6 @@ impl<S: Slots> Engine<S> {
         report: Report,
     ) -> Result<Answer, RunError> {
         let settled = self.settle_step(address, fence, policy, report).await;
-        if settled == Err(RunError::Fenced) {
-            self.0.meters.fenced.increment(1);
-        }
         self.0.meters.count(&settled, &Span::none());
         settled
     }
@@ -179,7 +176,13 @@ impl<S: Slots> Engine<S> {
                 Some(settled) if says_the_same(&settled, &settlement) => {
                     return Ok(News::of(&settled, settlement).to_executor());
                 }
-                Some(_) | None => return Err(RunError::Fenced),
+                // Settled before, by this very fence, and otherwise: refused, but nobody was
+                // replaced.
+                Some(_) => return Err(RunError::Fenced),
+                None => {
+                    self.0.meters.fenced.increment(1);
+                    return Err(RunError::Fenced);
+                }
             };
             let draft = settlement.draft(&claim, policy, write);
             match self.swap(Some(claim.version), draft).await {
@@ -197,8 +200,9 @@ impl<S: Slots> Engine<S> {
         Err(RunError::ExecutedNotRecorded)
     }
 
-    /// Records `outcome` for `ask` without executing anything. Replaces what is finished or free,
-    /// never a live or unknown claim.
+    /// Records `outcome` for `ask` without executing anything. Replaces what is free, or finished
+    /// with the same content; never a live or unknown claim. Look at the answer: only `Executed`
+    /// means that it is recorded.
     ///
     /// # Errors
     /// A [`RunError`] when the store failed.
@@ -210,6 +214,7 @@ impl<S: Slots> Engine<S> {
         let (fence, write) = (self.0.mint.fence(), self.0.mint.id());
         let keeping = onetake_core::Keeping::Final;
         let settlement = Settlement::Done { outcome: Arc::new(outcome), keeping };
+        let settlement = settlement.within(self.0.limits.outcome_bytes_max);
         let (mut expected, mut unsure) = (None, 0);
         for _ in 0..TRIES_MAX {
             let claim = ask.claim(Grounds { expected, ..Grounds::FIRST }, fence, write);
@@ -232,6 +237,11 @@ impl<S: Slots> Engine<S> {
                 }
                 Some((record, Standing::Unknown { since, cause })) => {
                     return Ok(Answer::Unknown { fence: record.fence, since, cause });
+                }
+                Some((record, Standing::Final { .. } | Standing::Retryable(_)))
+                    if !ask.asked.is_same(&record.fingerprint) =>
+                {
+                    return Ok(Answer::Mismatch);
                 }
                 Some((record, _)) => expected = Some(record.version),
                 None => expected = None,

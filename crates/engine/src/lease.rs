@@ -4,7 +4,7 @@
 //! Execution, heartbeat and completion share one task of the engine and take turns in it, so none
 //! of them can race another, and an execution that is stopped is gone before anything else happens.
 //! Nobody who goes away cancels anything here: the caller holds only an ear. Code that blocks its
-//! thread also holds up its heartbeat; it belongs into a blocking task.
+//! thread also holds up its heartbeat; it belongs in a blocking task.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;

@@ -31,7 +31,7 @@ const SHARDS: usize = 64;
 /// How often a swap makes room and tries again before it reports a full store.
 const ROOM_TRIES_MAX: usize = 4;
 
-/// A store in memory. See the [module documentation](self).
+/// A store in memory: the model that other stores are tested against. Gone with the process.
 pub struct Memory {
     shards: Box<[Mutex<Shard>]>,
     books: Mutex<Books>,

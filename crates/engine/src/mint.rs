@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use onetake_core::Fence;
 use uuid::Uuid;
 
+/// The upper bits of an id are its time, the rest is what makes it unique.
+const TIME_SHIFT: u32 = 80;
+
 /// Where fences and versions come from.
 #[derive(Debug, Default)]
 pub struct Mint(Source);
@@ -44,6 +47,19 @@ impl Mint {
         Fence(self.id())
     }
 
+    /// A fence for a claim that replaces another: greater than that one's, also when our clock is
+    /// behind. The lower bits stay our own, so that no two claimants ever make the same.
+    pub fn fence_above(&self, floor: Option<Fence>) -> Fence {
+        let id = self.id();
+        match floor.map(|fence| fence.0) {
+            Some(floor) if floor >= id => {
+                let time = (floor >> TIME_SHIFT) + 1;
+                Fence((time << TIME_SHIFT) | (id & ((1 << TIME_SHIFT) - 1)))
+            }
+            Some(_) | None => Fence(id),
+        }
+    }
+
     /// A number to spread delays with.
     pub fn spread(&self) -> u64 {
         let [.., a, b, c, d] = self.id().to_be_bytes();
@@ -66,6 +82,20 @@ mod tests {
         assert_eq!(fences.iter().collect::<HashSet<_>>().len(), fences.len());
         let other = Mint::default();
         assert!((0..1_000).all(|_| !fences.contains(&other.fence())));
+    }
+
+    /// X2: a claimant whose clock is behind still gets a fence above that of its predecessor.
+    #[test]
+    fn x2_a_successor_has_a_greater_fence_whatever_the_clocks_say() {
+        let mint = Mint::default();
+        let future = Fence(mint.id() + (86_400_000 << TIME_SHIFT));
+        let (a, b) = (mint.fence_above(Some(future)), mint.fence_above(Some(future)));
+        assert!(a > future && b > future);
+        assert_ne!(a, b, "two rivals for one claim never make the same fence");
+        let past = Fence(1);
+        assert!(mint.fence_above(Some(past)) > past);
+        let end = Fence(u128::MAX);
+        assert_ne!(mint.fence_above(Some(end)), end, "the end of all time is no panic");
     }
 
     #[test]

@@ -28,15 +28,21 @@ const ENDED_TOMBSTONE: Duration = Duration::from_secs(60 * 60);
 /// Steps of one cleanup, at most: a bound, not a limit that anyone should meet.
 const STEPS_MAX: usize = 1_000_000;
 
-/// The task that sweeps, started with the first walk and ended with the engine.
+/// The tasks of housekeeping, each started once and ended with the engine.
 #[derive(Debug, Default)]
-pub(crate) struct Sweeper(OnceLock<JoinHandle<()>>);
+pub(crate) struct Sweeper {
+    /// Removes what has expired; started with the first walk.
+    expired: OnceLock<JoinHandle<()>>,
+    /// Ends forgotten unknowns; started where a store can.
+    unknowns: OnceLock<JoinHandle<()>>,
+}
 
 impl Sweeper {
     pub(crate) fn stop(&self) {
-        if let Some(task) = self.0.get() {
-            task.abort();
-        }
+        [&self.expired, &self.unknowns]
+            .into_iter()
+            .filter_map(OnceLock::get)
+            .for_each(JoinHandle::abort);
     }
 }
 
@@ -78,32 +84,30 @@ impl<S: Slots> Engine<S> {
 
     /// Starts the sweeper, once.
     pub(crate) fn start_sweeper(&self) {
-        self.0.sweeper.start(self, |engine| async move { engine.cleanup().await.map(drop) });
+        let round = |engine: Self| async move { engine.cleanup().await.map(drop) };
+        self.0.sweeper.expired.get_or_init(|| every_now_and_then(self, round));
     }
 }
 
-impl Sweeper {
-    /// Does `round` every now and then, for as long as the engine is there. The first who starts it
-    /// says what a round is.
-    fn start<S: Slots, Fut>(&self, engine: &Engine<S>, round: fn(Engine<S>) -> Fut)
-    where
-        Fut: Future<Output = Result<(), RunError>> + Send + 'static,
-    {
-        self.0.get_or_init(|| {
-            // The task must not keep the engine alive.
-            let weak = Arc::downgrade(&engine.0);
-            let every = engine.0.limits.sweep_every;
-            tokio::spawn(async move {
-                loop {
-                    sleep(every).await;
-                    let Some(inner) = weak.upgrade() else { return };
-                    if let Err(error) = round(Engine(inner)).await {
-                        tracing::warn!(%error, "sweeping failed; it goes on next time");
-                    }
-                }
-            })
-        });
-    }
+/// Does `round` every now and then, for as long as the engine is there.
+fn every_now_and_then<S: Slots, Fut>(
+    engine: &Engine<S>,
+    round: impl Fn(Engine<S>) -> Fut + Send + 'static,
+) -> JoinHandle<()>
+where
+    Fut: Future<Output = Result<(), RunError>> + Send,
+{
+    // The task must not keep the engine alive.
+    let (weak, every) = (Arc::downgrade(&engine.0), engine.0.limits.sweep_every);
+    tokio::spawn(async move {
+        loop {
+            sleep(every).await;
+            let Some(inner) = weak.upgrade() else { return };
+            if let Err(error) = round(Engine(inner)).await {
+                tracing::warn!(%error, "housekeeping failed; it goes on next time");
+            }
+        }
+    })
 }
 
 /// What the audit lane says of an unknown that ended because nobody settled it.
@@ -119,14 +123,13 @@ struct Ended<'a> {
 }
 
 impl<S: Journal> Engine<S> {
-    /// Starts the housekeeping of a store that can do it all, once: what has expired goes, and
-    /// unknown outcomes that nobody settled within the hold retention end. Call it before the first
-    /// walk; a transaction calls it by itself.
+    /// Starts the housekeeping of a store with a journal, once: what has expired goes, and unknown
+    /// outcomes that nobody settled within the hold retention end. A transaction starts it by
+    /// itself.
     pub fn keep_house(&self) {
-        self.0.sweeper.start(self, |engine| async move {
-            engine.cleanup().await?;
-            engine.end_forgotten_unknowns().await.map(drop)
-        });
+        self.start_sweeper();
+        let round = |engine: Self| async move { engine.end_forgotten_unknowns().await.map(drop) };
+        self.0.sweeper.unknowns.get_or_init(|| every_now_and_then(self, round));
     }
 
     /// Ends unknown outcomes that nobody settled within the hold retention: their keys become free,

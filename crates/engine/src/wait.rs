@@ -71,7 +71,7 @@ struct Rooms {
 
 #[derive(Debug)]
 struct Room {
-    /// The how-manieth room of this process; tells a seat whether its room is still the open one.
+    /// The number of this room in its process; tells a seat whether its room is still the open one.
     number: u64,
     seated: usize,
     door: watch::Sender<Call>,

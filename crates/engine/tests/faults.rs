@@ -365,7 +365,6 @@ async fn x3_forgotten_unknowns_end_with_an_audit_entry() {
     let limits =
         Limits { hold_retention: Duration::from_secs(3_600), sweep_step: 2, ..Limits::default() };
     let node = bench.node_with(&Script::default(), limits);
-    node.keep_house();
     let unknown = |_| async { Report::Unknown(Cause::Reported) };
     for key in ["a", "b", "c"] {
         node.run(ask(key), unknown).await.unwrap();
@@ -386,6 +385,7 @@ async fn x3_forgotten_unknowns_end_with_an_audit_entry() {
     assert!(!entry.contains(r#""a""#), "the caller's key is nowhere: {entry}");
     assert!(matches!(node.run(ask("a"), at_once(value("new"))).await, Ok(Answer::Executed { .. })));
     assert!(matches!(node.run(ask("young"), never).await, Ok(Answer::Unknown { .. })));
+    node.keep_house();
     bench.clock.jump(Duration::from_secs(3_600));
     sleep(limits.sweep_every + Duration::from_secs(1)).await;
     let unasked = node.run(ask("young"), at_once(value("new"))).await;

@@ -10,14 +10,16 @@
 #[cfg(feature = "activity")]
 pub use onetake_activity as activity;
 #[cfg(feature = "activity")]
-pub use onetake_activity::{Claims, Ending, ExecuteError, Executor, Failure, Source, Take};
+pub use onetake_activity::{
+    Claims, Ending, ExecuteError, Executor, Failure, Identity, Source, Take,
+};
 pub use onetake_core as core;
 pub use onetake_core::{
-    Asked, Code, Finality, Key, OnInFlight, OnUnknown, Operation, Outcome, Policy, Principal,
-    Scope, Tenant,
+    Asked, Cause, Code, Finality, Key, OnInFlight, OnUnknown, Operation, Outcome, Policy,
+    Principal, Report, Scope, Tenant,
 };
 pub use onetake_engine as engine;
-pub use onetake_engine::{Answer, Attempt, Claim, Engine, Memory, RunError, Tried};
+pub use onetake_engine::{Answer, Attempt, Claim, Engine, Limits, Memory, RunError, Tried};
 
 /// The operation `operation` on a store in memory: for first steps and for tests, because all that
 /// it remembers is gone with the process.

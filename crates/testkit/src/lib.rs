@@ -1,10 +1,9 @@
 //! The test kit of Onetake: what every store must do, checked by one suite that all of them pass.
 //!
-//! [`conformance`] holds one case for each sentence of the store traits, [`machine`] random
-//! sequences against a reference made of plain maps, [`miniatures`] small real doors that show that
-//! the traits carry what the doors need, and [`sim`] whole histories of bad luck behind a
-//! [`faulty`] connection. A store joins in by writing a [`Rig`] and calling three
-//! macros:
+//! [`mod@conformance`] holds one case for each sentence of the store traits, [`mod@machine`] random
+//! sequences against a reference made of plain maps, [`mod@miniatures`] small real doors that show
+//! that the traits carry what the doors need, and [`sim`] whole histories of bad luck behind a
+//! [`faulty`] connection. A store joins in by writing a [`Rig`] and calling three macros:
 //!
 //! ```
 //! // In tests/conformance.rs of a store:

@@ -164,7 +164,7 @@ pub(super) const BUGS: &[Planted] = &[
         edits: &[Edit {
             file: "crates/engine/src/claim.rs",
             find: concat!(
-                "        let fence = self.engine.0.mint.fence();\n",
+                "        let fence = self.engine.0.mint.fence_above(grounds.above);\n",
                 "        let draft = self.ask.claim(grounds, fence, fence.0);\n",
             ),
             replace: concat!(

@@ -129,7 +129,8 @@ impl Clearance {
 
     pub(crate) fn grounds(&self) -> Grounds {
         let expected = self.seen.as_ref().map(|seen| seen.0.version);
-        Grounds { expected, attempt: self.attempt, recovery: self.recovery }
+        let above = self.seen.as_ref().map(|seen| seen.0.fence);
+        Grounds { expected, attempt: self.attempt, recovery: self.recovery, above }
     }
 }
 

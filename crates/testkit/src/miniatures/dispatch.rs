@@ -29,7 +29,7 @@ pub struct Delivery {
     pub position: Position,
     /// What is to be delivered.
     pub value: Bytes,
-    /// The how-manieth attempt this is, from 1.
+    /// Which attempt this is, counted from 1.
     pub attempt: u32,
     fence: Version,
 }
