@@ -15,7 +15,7 @@ use tower::{Service, ServiceExt};
 use crate::ask::Identity;
 use crate::error::ExecuteError;
 use crate::executor::Executor;
-use crate::reply::Take;
+use crate::reply::{Ending, IntoEnding, Take};
 
 /// A service whose calls are executed once per key. Made by [`Executor::wrap`].
 pub struct OnceService<S, Svc, I, R> {
@@ -83,9 +83,15 @@ where
         let Identity { scope, key, asked } = (self.identify)(&request);
         let (executor, inner, tell) = (self.executor.clone(), self.inner.clone(), self.tell);
         Box::pin(async move {
-            let serve = move |attempt: Attempt| {
+            let serve = move |attempt: Attempt| async move {
                 tell(&mut request, &attempt);
-                inner.oneshot(request)
+                let mut inner = inner;
+                // Nothing was sent to a service that is not ready.
+                let ready = match inner.ready().await {
+                    Ok(ready) => ready,
+                    Err(failure) => return Ending::NotDispatched(failure),
+                };
+                ready.call(request).await.into_ending()
             };
             executor.execute(&scope, key.as_ref(), asked, serve).await
         })

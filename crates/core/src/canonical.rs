@@ -25,11 +25,13 @@ pub struct JsonLimits {
     pub depth_max: usize,
     /// Bytes of the document, at most.
     pub bytes_max: usize,
+    /// Values in the document, at most: small ones cost far more than their bytes.
+    pub values_max: usize,
 }
 
 impl Default for JsonLimits {
     fn default() -> Self {
-        Self { depth_max: 128, bytes_max: 10 * 1024 * 1024 }
+        Self { depth_max: 128, bytes_max: 10 * 1024 * 1024, values_max: 250_000 }
     }
 }
 
@@ -49,6 +51,9 @@ pub enum CanonicalError {
     /// The document is larger than [`JsonLimits::bytes_max`].
     #[error("the body has more than {0} bytes")]
     TooLarge(usize),
+    /// The document has more values than [`JsonLimits::values_max`].
+    #[error("the body has more than {0} values")]
+    TooMany(usize),
     /// A number's exponent is beyond any use.
     #[error("a number of the body has an exponent beyond ten to the twelfth")]
     Exponent,
@@ -77,7 +82,7 @@ pub fn canonical_json<'p>(
     if json.len() > limits.bytes_max {
         return Err(CanonicalError::TooLarge(limits.bytes_max));
     }
-    let mut document = parse(json, limits.depth_max)?;
+    let mut document = parse(json, limits)?;
     for pointer in ignored {
         forget(&mut document, pointer);
     }
@@ -119,7 +124,9 @@ struct Open {
     name: Option<Name>,
 }
 
-fn parse(json: &[u8], depth_max: usize) -> Result<Json, CanonicalError> {
+fn parse(json: &[u8], limits: JsonLimits) -> Result<Json, CanonicalError> {
+    let JsonLimits { depth_max, values_max, .. } = limits;
+    let mut values = 0;
     let mut parser = SliceJsonParser::new(json);
     let mut open: Vec<Open> = Vec::new();
     let mut name: Option<Name> = None;
@@ -153,6 +160,10 @@ fn parse(json: &[u8], depth_max: usize) -> Result<Json, CanonicalError> {
             JsonEvent::Boolean(value) => Json::Boolean(value),
             JsonEvent::Null => Json::Null,
         };
+        values += 1;
+        if values > values_max {
+            return Err(CanonicalError::TooMany(values_max));
+        }
         match open.last_mut() {
             Some(parent) => attach(&mut parent.value, name.take(), value)?,
             None => document = value,
@@ -358,6 +369,9 @@ mod tests {
         assert_eq!(canon(&"{\"a\":".repeat(20_000)), Err(CanonicalError::TooDeep(128)));
         let limits = JsonLimits { bytes_max: 4, ..JsonLimits::default() };
         assert_eq!(canonical_json(b"[1,2]", &[], limits), Err(CanonicalError::TooLarge(4)));
+        let limits = JsonLimits { values_max: 3, ..JsonLimits::default() };
+        assert!(canonical_json(b"[1,2]", &[], limits).is_ok(), "two numbers and their array");
+        assert_eq!(canonical_json(b"[1,2,3]", &[], limits), Err(CanonicalError::TooMany(3)));
     }
 
     fn any_json() -> impl Strategy<Value = serde_json::Value> {

@@ -105,10 +105,17 @@ impl Method {
 }
 
 /// What was asked: a digest, and how it was made.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint {
     method: Method,
     digest: [u8; 32],
+}
+
+/// Shows how it was made only: the digest of a guessable body would give the body away.
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({:?}, …)", self.method.algorithm)
+    }
 }
 
 impl Fingerprint {
@@ -157,7 +164,7 @@ impl Asked {
     /// Fingerprints the bytes as they are.
     #[must_use]
     pub fn raw(body: impl Into<Bytes>) -> Self {
-        Asking::new(body).raw()
+        Asking::new(body).raw().expect("invariant: no parts are not too many")
     }
 
     /// Fingerprints a JSON document by its meaning.
@@ -230,14 +237,15 @@ impl Asking {
     }
 
     /// Fingerprints the body's bytes as they are, with every part that was offered.
-    #[must_use]
-    pub fn raw(self) -> Asked {
+    ///
+    /// # Errors
+    /// [`TooManyFilters`] when more parts were offered than a record may name.
+    pub fn raw(self) -> Result<Asked, TooManyFilters> {
         let names = self.0.parts.iter().map(|(name, _)| Arc::clone(name));
-        let filters = Filters { parts: names.collect(), ..Filters::default() };
-        let method = Method::new(Algorithm::Raw, filters);
+        let method = Method::new(Algorithm::Raw, Filters::new([], names)?);
         let digest = digest(&self.0, &method).expect("invariant: raw bytes always have a digest");
         let content = Some(Arc::new(self.0));
-        Asked { fingerprint: Fingerprint { method, digest }, content }
+        Ok(Asked { fingerprint: Fingerprint { method, digest }, content })
     }
 }
 
@@ -344,7 +352,7 @@ mod tests {
         let counted = ask("a=1", with_parts(&["query"]));
         assert!(!ask("a=2", with_parts(&["query"])).is_same(counted.fingerprint()));
         assert!(ask("a=1", Method::RAW).is_same(counted.fingerprint()));
-        assert_eq!(Asking::new("body").part("query", "a=1").raw(), counted);
+        assert_eq!(Asking::new("body").part("query", "a=1").raw().unwrap(), counted);
     }
 
     #[test]
@@ -360,10 +368,22 @@ mod tests {
         assert_ne!(named.fingerprint(), valued.fingerprint(), "a value is never taken for a name");
     }
 
+    #[test]
+    fn a_raw_fingerprint_with_parts_survives_a_store() {
+        let ask = || Asking::new("x").part("q", "1").part("h", "2").raw().unwrap();
+        let made = ask().fingerprint().clone();
+        let filters = made.method().filters().unwrap();
+        let read = Filters::new([], filters.parts().map(Arc::from)).unwrap();
+        let stored = Fingerprint::from_parts(Method::new(Algorithm::Raw, read), *made.digest());
+        assert!(ask().is_same(&stored));
+        let many = (0..65).fold(Asking::new("x"), |ask, n| ask.part(&format!("p{n}"), "v"));
+        assert!(many.raw().is_err());
+    }
+
     /// X11
     #[test]
     fn x11_a_request_does_not_show_its_content() {
-        let shown = format!("{:?}", Asking::new("secret").part("query", "secret").raw());
+        let shown = format!("{:?}", Asking::new("secret").part("query", "secret").raw().unwrap());
         assert!(!shown.contains("secret"), "{shown}");
     }
 

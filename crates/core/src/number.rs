@@ -37,7 +37,11 @@ fn signed(length: usize) -> i64 {
 
 fn parse_exponent(text: &str) -> Result<i64, CanonicalError> {
     let exponent = text.parse::<i64>().map_err(|_| CanonicalError::Exponent)?;
-    if exponent.abs() > EXPONENT_MAX { Err(CanonicalError::Exponent) } else { Ok(exponent) }
+    if exponent.unsigned_abs() > EXPONENT_MAX.unsigned_abs() {
+        Err(CanonicalError::Exponent)
+    } else {
+        Ok(exponent)
+    }
 }
 
 /// Lays out 0.DIGITS × 10^point as ECMAScript's `Number::toString` would.
@@ -111,7 +115,8 @@ mod tests {
 
     #[test]
     fn an_exponent_beyond_use_is_refused_and_one_within_is_exact() {
-        for far in ["1e1000000000001", "1e-1000000000001", "1e99999999999999999999"] {
+        let least = "0.01e-9223372036854775808";
+        for far in ["1e1000000000001", "1e-1000000000001", "1e99999999999999999999", least] {
             assert_eq!(canonical_number(far), Err(CanonicalError::Exponent), "{far}");
         }
         assert_eq!(canon("1e1000000000000"), "1e+1000000000000");

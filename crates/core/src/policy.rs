@@ -226,9 +226,11 @@ impl PolicyBuilder {
         self
     }
 
-    /// The least retention that the contract allows.
+    /// The least retention that the contract allows. It can be raised, never lowered.
     pub const fn retention_min(mut self, min: Duration) -> Self {
-        self.0.retention_min = min;
+        if min.as_nanos() > self.0.retention_min.as_nanos() {
+            self.0.retention_min = min;
+        }
         self
     }
 
@@ -343,6 +345,8 @@ mod tests {
         assert!(Policy::builder().retention(SECOND).build().is_ok(), "other contracts may");
         let derived = Policy::openwop().build().unwrap().to_builder().retention(SECOND).build();
         assert!(derived.is_err(), "the least retention goes with the policy");
+        let lowered = Policy::openwop().retention_min(SECOND).retention(SECOND).build();
+        assert!(lowered.is_err(), "and cannot be lowered");
     }
 
     /// W14, W15

@@ -22,9 +22,6 @@ use crate::store::{Slots, Stamped, Swap};
 
 /// How often a claim is repeated while the store cannot say whether it is written.
 const CLAIM_TRIES_MAX: u32 = 6;
-/// How often the engine tries to take back a claim of which the store never said whether it was
-/// won.
-const DISOWN_TRIES_MAX: u32 = 20;
 
 /// A claim on its way: what it expects, what it writes, and since when.
 struct Claiming {
@@ -139,24 +136,43 @@ impl<S: Slots> Engine<S> {
             }
             Box::pin(self.pause(failures)).await;
         }
-        let (engine, draft, policy) = (self.clone(), draft.clone(), Arc::clone(policy));
-        self.0.tasks.spawn(async move { engine.disown(&draft, &policy).await });
+        self.disown_later(draft.clone(), *expected, Arc::clone(policy));
         Err(unsure.unwrap_or(RunError::ClaimUncertain))
     }
 
-    /// Takes back a claim that nobody will execute, if it was written after all. Only the claimant
-    /// may do this, and only because it knows that nothing was dispatched.
-    pub(crate) async fn disown<T: Sync>(&self, claim: &Record<T>, policy: &Policy) {
-        for failures in 1..=DISOWN_TRIES_MAX {
+    /// Takes back a claim in a task of its own.
+    pub(crate) fn disown_later(
+        &self,
+        draft: Draft,
+        expected: Option<Version>,
+        policy: Arc<Policy>,
+    ) {
+        let engine = self.clone();
+        self.0.tasks.spawn(async move { engine.disown(&draft, expected, &policy).await });
+    }
+
+    /// Takes back a claim that nobody will execute, if it is written after all, for as long as a
+    /// copy of it may still be under way. Only the claimant may do this, and only because it knows
+    /// that nothing was dispatched.
+    pub(crate) async fn disown<T: Sync>(
+        &self,
+        claim: &Record<T>,
+        expected: Option<Version>,
+        policy: &Policy,
+    ) {
+        let (started, mut failures) = (Instant::now(), 0);
+        while started.elapsed() < DELIVERY_MAX {
+            failures += 1;
             self.pause(failures).await;
             let Ok(Stamped { value: found, .. }) = self.read(claim.address.slot()).await else {
                 continue;
             };
-            // Nothing there yet: a copy may still be under way, so it is looked for again.
-            let Some(there) = found else { continue };
-            if there.fence != claim.fence || !there.is_open() {
-                return;
+            // What the claim would replace is still there: it may yet arrive.
+            if found.as_ref().map(|there| there.version) == expected {
+                continue;
             }
+            let ours = found.filter(|there| there.fence == claim.fence && there.is_open());
+            let Some(there) = ours else { return };
             let release = Settlement::Freed(None).draft(&there, policy, self.0.mint.id());
             let reply = self.swap(Some(there.version), release).await;
             if let Ok(Stamped { value: Swap::Won(_), .. }) = reply {

@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use onetake_core::{
     Address, Ask, Draft, Fence, Grounds, Outcome, Phase, Policy, Record, Report, Settlement,
-    Standing, Timestamp, decide,
+    Standing, Timestamp, Version, decide,
 };
+use tokio::time::Instant;
 use tracing::Span;
 
 use crate::answer::{Answer, Step};
-use crate::engine::Engine;
+use crate::engine::{Engine, UNSURE};
 use crate::error::RunError;
 use crate::run::belongs;
-use crate::store::{Slots, Stamped, Swap};
+use crate::store::{Reply, Slots, Stamped, Swap};
 use crate::wait::News;
 
 /// How often a step is tried again because the record moved on or the store could not say.
@@ -69,26 +70,35 @@ impl<S: Slots> Engine<S> {
     }
 
     async fn claim_step(&self, ask: &Ask) -> Result<Tried, RunError> {
-        let (mut fence, mut grounds, mut unsure) = (self.0.mint.fence(), Grounds::FIRST, 0);
-        let mut draft = ask.claim(grounds, fence, self.0.mint.id());
+        let mut grounds = Grounds::FIRST;
         for _ in 0..TRIES_MAX {
-            let (found, now) = match self.swap(grounds.expected, draft.clone()).await? {
-                Stamped { value: Swap::Won(claim), .. } => {
-                    // A repeated write may have been won long ago, so its lease begins now.
-                    let lease = match unsure {
-                        0 => ask.policy.lease(),
-                        _ => self.renew_claim(&ask.address, fence, &ask.policy).await?,
+            let fence = self.0.mint.fence_above(grounds.above);
+            let draft = ask.claim(grounds, fence, fence.0);
+            let (sent, mut unsure) = (Instant::now(), false);
+            let reply = self.claim_known(grounds.expected, &draft, &mut unsure).await;
+            let (found, now) = match reply {
+                Ok(Stamped { value: Swap::Won(claim), .. }) => {
+                    // A win that was slow to be heard may have lapsed, so its lease begins now.
+                    let late = unsure || sent.elapsed() >= ask.policy.lease() / 3;
+                    let lease = if late {
+                        self.renew_claim(&ask.address, fence, &ask.policy).await
+                    } else {
+                        Ok(ask.policy.lease())
                     };
+                    let lease = lease.inspect_err(|_| {
+                        self.disown_later(draft, grounds.expected, Arc::clone(&ask.policy));
+                    })?;
                     let Record { attempt, recovery, .. } = *claim;
                     let address = Arc::clone(&claim.address);
                     return Ok(Tried::Claimed(Claim { address, fence, attempt, recovery, lease }));
                 }
-                Stamped { value: Swap::Lost(found), now } => (found, now),
-                Stamped { value: Swap::Unknown, .. } => {
-                    unsure += 1;
-                    self.pause(unsure).await;
-                    continue;
+                Ok(Stamped { value: Swap::Lost(found), now }) => (found, now),
+                Ok(Stamped { value: Swap::Unknown, .. }) | Err(_) if unsure => {
+                    self.disown_later(draft, grounds.expected, Arc::clone(&ask.policy));
+                    return Err(RunError::ClaimUncertain);
                 }
+                Ok(Stamped { value: Swap::Unknown, .. }) => return Err(RunError::ClaimUncertain),
+                Err(error) => return Err(error.into()),
             };
             belongs(found.as_deref(), ask)?;
             match Step::of(decide(ask, found.as_deref(), now), now) {
@@ -96,13 +106,28 @@ impl<S: Slots> Engine<S> {
                 Step::Wait { lease_left, .. } => {
                     return Ok(Tried::Answered(Answer::InFlight { retry_after: lease_left }));
                 }
-                Step::Execute(next) => {
-                    (grounds, fence) = (next, self.0.mint.fence_above(next.above));
-                    draft = ask.claim(grounds, fence, self.0.mint.id());
-                }
+                Step::Execute(next) => grounds = next,
             }
         }
-        Err(RunError::ClaimUncertain)
+        Err(RunError::Busy("too many rivals for one key"))
+    }
+
+    /// Repeats one claim until the store can say whether it is written. `unsure` says whether it
+    /// ever could not.
+    async fn claim_known(
+        &self,
+        expected: Option<Version>,
+        draft: &Draft,
+        unsure: &mut bool,
+    ) -> Reply<Swap> {
+        for failures in 1..=TRIES_MAX {
+            match self.swap(expected, draft.clone()).await? {
+                Stamped { value: Swap::Unknown, .. } => *unsure = true,
+                known => return Ok(known),
+            }
+            self.pause(failures).await;
+        }
+        UNSURE
     }
 
     /// Renews the lease of a claim.
@@ -172,10 +197,10 @@ impl<S: Slots> Engine<S> {
             };
             let there = found.filter(|there| there.fence == fence && *there.address == *address);
             let claim = match there {
-                Some(claim) if claim.is_open() => claim,
                 Some(settled) if says_the_same(&settled, &settlement) => {
                     return Ok(News::of(&settled, settlement).to_executor());
                 }
+                Some(claim) if claim.is_open() => claim,
                 // Settled before, by this very fence, and otherwise: refused, but nobody was
                 // replaced.
                 Some(_) => return Err(RunError::Fenced),
@@ -281,6 +306,7 @@ fn says_the_same(record: &Record, settlement: &Settlement) -> bool {
             Settlement::Done { outcome: said, keeping: kept },
         ) => outcome == said && keeping == kept,
         (Phase::Released { .. }, Settlement::Freed(_)) => true,
+        (Phase::Unknown { cause }, Settlement::Unknown(said)) => cause == said,
         _ => false,
     }
 }

@@ -26,6 +26,9 @@ use crate::wait::Waiters;
 pub(crate) const STORE_BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(20), max: Duration::from_secs(2) };
 
+/// How often a stopping engine looks for claims that are still under way.
+const STOP_LOOK_EVERY: Duration = Duration::from_millis(5);
+
 /// One store, and all that a process needs to walk on it. Clones share everything.
 pub struct Engine<S>(pub(crate) Arc<Inner<S>>);
 
@@ -109,7 +112,14 @@ impl<S: Slots> Engine<S> {
         self.0.stopping.store(true, Ordering::SeqCst);
         self.0.sweeper.stop();
         self.0.tasks.close();
-        let _ = timeout(within, self.0.tasks.wait()).await;
+        let finished = async {
+            // A claim that is under way is in no task yet, but has its permit.
+            while self.executing() > 0 || !self.0.tasks.is_empty() {
+                self.0.tasks.wait().await;
+                tokio::time::sleep(STOP_LOOK_EVERY).await;
+            }
+        };
+        let _ = timeout(within, finished).await;
         self.executing()
     }
 
@@ -162,7 +172,7 @@ impl<S: Slots> Engine<S> {
 }
 
 /// A write without a reply in time may be there or not.
-const UNSURE: Reply<Swap> = Ok(Stamped { now: Timestamp::ZERO, value: Swap::Unknown });
+pub(crate) const UNSURE: Reply<Swap> = Ok(Stamped { now: Timestamp::ZERO, value: Swap::Unknown });
 
 /// Leave to execute: one of the process's places, given back when dropped.
 pub(crate) struct Permit<S>(pub(crate) Engine<S>);

@@ -194,7 +194,19 @@ impl Tx {
         if unchecked {
             return Err(StoreError::Malformed("a record is written without a check of its slot"));
         }
+        if self.writes.iter().skip(1).any(|write| self.touches_anchor(write)) {
+            return Err(StoreError::Malformed("the anchor of a transaction is written twice"));
+        }
         Ok(())
+    }
+
+    /// Whether `write` would hide the version by which a copy of this transaction is recognised.
+    fn touches_anchor(&self, write: &Write) -> bool {
+        match (&self.checks[0], write) {
+            (Check::Slot(slot, _), Write::Slot(draft)) => draft.address.slot() == slot,
+            (Check::Doc(doc, _), Write::Put(other, _) | Write::Delete(other)) => doc == other,
+            _ => false,
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::answer::{Answer, Attempt};
-use crate::engine::{Engine, Permit};
+use crate::engine::{Engine, Permit, UNSURE};
 use crate::error::RunError;
 use crate::store::{Slots, Stamped, Swap};
 
@@ -53,21 +53,22 @@ impl<S: Slots> Held<S> {
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Report> + Send + 'static,
     {
-        let late = sent.elapsed() >= self.policy.lease() / BEATS_PER_LEASE;
         let tasks = self.engine().0.tasks.clone();
-        tasks.spawn(self.own(late, execute))
+        tasks.spawn(self.own(sent, execute))
     }
 
     /// What is rare, or large and soon over, is boxed: a claim that is executing must be small, for
     /// there may be a hundred thousand of them.
-    async fn own<F, Fut>(mut self, late: bool, execute: F) -> Result<Answer, RunError>
+    async fn own<F, Fut>(mut self, sent: Instant, execute: F) -> Result<Answer, RunError>
     where
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Report> + Send + 'static,
     {
+        // Looked at here and not when it was spawned: this task may have been slow to start.
+        let late = sent.elapsed() >= self.policy.lease() / BEATS_PER_LEASE;
         if late && !self.is_fresh().await {
             let tasks = self.engine().0.tasks.clone();
-            tasks.spawn(async move { self.engine().disown(&self.claim, &self.policy).await });
+            tasks.spawn(async move { self.engine().disown(&self.claim, None, &self.policy).await });
             return Err(RunError::ClaimUncertain);
         }
         self.engine().0.meters.executing.increment(1.0);
@@ -100,15 +101,17 @@ impl<S: Slots> Held<S> {
         // The function is called inside, so that a panic in it is the execution's, not ours.
         let execution = async move { execute(attempt(&claim)).await };
         let mut execution = pin!(caught(execution, &policy));
+        let mut sent = Instant::now();
         loop {
             tokio::select! {
                 biased;
                 ended = &mut execution => return Ok(ended),
-                () = sleep_until(next_beat(&policy, limit)) => {}
+                () = sleep_until(next_beat(&policy, sent, limit)) => {}
             }
             if limit.is_some_and(|limit| Instant::now() >= limit) {
                 return Ok(Settlement::Unknown(Cause::TimedOut));
             }
+            sent = Instant::now();
             let mut beat = Box::pin(self.beat());
             tokio::select! {
                 biased;
@@ -126,7 +129,9 @@ impl<S: Slots> Held<S> {
     /// reason to give up, for the claim is ours until somebody takes it over.
     pub(crate) async fn beat(&mut self) -> Result<bool, Fenced> {
         let (slot, lease) = (self.claim.address.slot(), self.policy.lease());
-        match self.engine().renew(slot, self.claim.version, lease).await {
+        let renewal = self.engine().renew(slot, self.claim.version, lease);
+        // A renewal that hangs must not take the place of the next one.
+        match timeout(lease / BEATS_PER_LEASE, renewal).await.unwrap_or(UNSURE) {
             Ok(Stamped { value: Swap::Won(claim), .. }) => {
                 self.claim = claim;
                 Ok(true)
@@ -159,9 +164,10 @@ fn attempt(claim: &Record) -> Attempt {
     Attempt { key, fence, number, recovery }
 }
 
-/// When to renew next, or when the time is up, if that comes first.
-fn next_beat(policy: &Policy, limit: Option<Instant>) -> Instant {
-    let beat = Instant::now() + policy.lease() / BEATS_PER_LEASE;
+/// When to renew next, counted from when the last renewal was sent, or when the time is up, if that
+/// comes first.
+fn next_beat(policy: &Policy, sent: Instant, limit: Option<Instant>) -> Instant {
+    let beat = sent + policy.lease() / BEATS_PER_LEASE;
     limit.map_or(beat, |limit| limit.min(beat))
 }
 

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use onetake_core::{Draft, Record, Slot, Tenant, Verdict, Version, judge};
+use onetake_core::{Draft, Phase, Record, Slot, Tenant, Timestamp, Verdict, Version, judge};
 
 use self::books::Books;
 use self::shard::Shard;
@@ -30,6 +30,8 @@ use crate::store::{Reply, Slots, Stamped, StoreError, Swap, Swept};
 const SHARDS: usize = 64;
 /// How often a swap makes room and tries again before it reports a full store.
 const ROOM_TRIES_MAX: usize = 4;
+/// How often a full store looks for what has expired.
+const FORGET_EVERY: Duration = Duration::from_secs(1);
 
 /// A store in memory: the model that other stores are tested against. Gone with the process.
 pub struct Memory {
@@ -37,6 +39,7 @@ pub struct Memory {
     books: Mutex<Books>,
     tally: Mutex<Tally>,
     sweep_from: Mutex<(usize, Option<Slot>)>,
+    forgot_at: Mutex<Option<Timestamp>>,
     limits: MemoryLimits,
     clock: Box<dyn Clock>,
 }
@@ -56,6 +59,7 @@ impl Memory {
             books: Mutex::default(),
             tally: Mutex::default(),
             sweep_from: Mutex::default(),
+            forgot_at: Mutex::default(),
             limits,
             clock: Box::new(clock),
         }
@@ -126,11 +130,13 @@ impl Memory {
     /// nothing when that would not be enough. Never a live or unknown one, and never another
     /// tenant's.
     fn make_room(&self, needed: &NoRoom) -> bool {
-        let tenant = &needed.tenant;
+        let (tenant, now) = (&needed.tenant, self.clock.now());
         let mut finished = Vec::new();
         for number in 0..SHARDS {
             let shard = self.shard_number(number);
-            let own = shard.records().filter(|r| r.address.tenant() == tenant && !r.is_open());
+            // A tombstone keeps late copies away until its time; what is finished may go before.
+            let may_go = |r: &Record| matches!(r.phase, Phase::Done { .. }) || r.is_removable(now);
+            let own = shard.records().filter(|r| r.address.tenant() == tenant && may_go(r));
             finished.extend(own.map(|record| (record.since, Arc::clone(record))));
         }
         finished.sort_unstable_by(|(a, x), (b, y)| {
@@ -154,6 +160,28 @@ impl Memory {
             }
         }
         goes > 0
+    }
+
+    /// Removes what has expired, for it does not exist and must not refuse anyone; gives whether
+    /// anything went. At most once a second, so that a full store is not searched for every new
+    /// key.
+    fn forget_expired(&self) -> bool {
+        let now = self.clock.now();
+        let mut last = self.forgot_at.lock().expect("invariant: no panic under the lock");
+        if last.is_some_and(|last| now.since(last) < FORGET_EVERY) {
+            return false;
+        }
+        *last = Some(now);
+        let before = self.len();
+        for number in 0..SHARDS {
+            let mut shard = self.shard_number(number);
+            let gone = shard.behind(None, usize::MAX, |record| record.is_removable(now));
+            let gone: Vec<_> = gone.into_iter().map(|r| r.address.slot().clone()).collect();
+            for slot in &gone {
+                self.remove(&mut shard, slot);
+            }
+        }
+        self.len() < before
     }
 
     fn swap_once(&self, expected: Option<Version>, next: &Draft) -> Result<Stamped<Swap>, NoRoom> {
@@ -181,7 +209,9 @@ impl Memory {
                 Ok(reply) => return Ok(reply),
                 Err(needed) => needed,
             };
-            if self.limits.on_full == OnFull::Refuse || !self.make_room(&needed) {
+            let evict = self.limits.on_full == OnFull::Evict;
+            let has_room = self.forget_expired() || (evict && self.make_room(&needed));
+            if !has_room {
                 return Err(StoreError::Full(needed.bound));
             }
         }

@@ -85,6 +85,7 @@ impl<S: Slots> Engine<S> {
             // Whoever waits only looks; whoever may execute claims at once, without looking first.
             let ready = !waiting.is_seated() && pending.is_ready();
             let Stamped { now, value: found } = if ready {
+                self.refuse_when_stopping()?;
                 match pending.claim(grounds).await? {
                     Stamped { value: Swap::Won(claim), .. } => {
                         return Ok(Walked::Executing(pending.start(claim)));

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::engine::{Engine, Inner};
 use crate::error::RunError;
 use crate::journal::{Commit, Journal, Lane, Tx, Write};
-use crate::store::{Slots, StoreError};
+use crate::store::{Reply, Slots, StoreError};
 
 /// The lane on which acts that end a record are kept.
 #[must_use]
@@ -77,7 +77,8 @@ impl<S: Slots> Engine<S> {
     }
 
     async fn sweep_step(&self) -> Result<(usize, bool), StoreError> {
-        let swept = self.0.store.sweep(self.0.limits.sweep_step).await?.value;
+        let step = self.0.limits.sweep_step.max(1);
+        let swept = self.in_time(self.0.store.sweep(step)).await.unwrap_or_else(too_slow)?.value;
         self.0.meters.swept.increment(swept.removed as u64);
         Ok((swept.removed, swept.done))
     }
@@ -143,8 +144,9 @@ impl<S: Journal> Engine<S> {
     pub async fn end_forgotten_unknowns(&self) -> Result<usize, RunError> {
         let (mut ended, mut after): (usize, Option<Slot>) = (0, None);
         for _ in 0..STEPS_MAX {
-            let step = self.0.limits.sweep_step;
-            let page = self.0.store.scan_slots(None, after.as_ref(), step).await?;
+            let step = self.0.limits.sweep_step.max(1);
+            let page = self.in_time(self.0.store.scan_slots(None, after.as_ref(), step)).await;
+            let page = page.unwrap_or_else(too_slow)?;
             for record in &page.value.items {
                 if let Some(since) = self.0.forgotten_since(record, page.now) {
                     ended += usize::from(self.end(record, since).await?);
@@ -154,6 +156,7 @@ impl<S: Journal> Engine<S> {
             if !page.value.more {
                 break;
             }
+            yield_now().await;
         }
         self.0.meters.unknown_ended.increment(ended as u64);
         Ok(ended)
@@ -187,9 +190,13 @@ impl<S: Journal> Engine<S> {
         };
         let tx = Tx::on_slot(Some(record.version), released)
             .write(Write::Append(audit_lane(), entry.into()));
-        let commit = self.0.store.commit(tx).await?.value;
+        let commit = self.in_time(self.0.store.commit(tx)).await.unwrap_or_else(too_slow)?.value;
         Ok(matches!(commit, Commit::Committed { .. } | Commit::Repeated))
     }
+}
+
+fn too_slow<T>() -> Reply<T> {
+    Err(StoreError::Unavailable("no reply in time".into()))
 }
 
 impl<S> Inner<S> {

@@ -161,7 +161,9 @@ impl<S: Journal> Engine<S> {
         F: Fn(&View) -> Result<Effects, Need> + Send,
     {
         let (mut needed, mut waiting, mut rounds) = (Vec::new(), Waiting::default(), 0);
+        let mut unsure = false;
         loop {
+            self.refuse_when_stopping()?;
             let (found, view) = self.look(ask.address.slot(), &needed).await?;
             belongs(found.as_deref(), ask)?;
             match Step::of(decide(ask, found.as_deref(), view.now), view.now) {
@@ -175,16 +177,19 @@ impl<S: Journal> Engine<S> {
                     if let Some(answer) = waiting.share(found.as_deref(), view.now) {
                         return Ok(answer);
                     }
-                    if rounds == ROUNDS_MAX {
-                        return Err(RunError::Busy("too many rivals for one transaction"));
+                    if rounds == ROUNDS_MAX || needed.len() > Tx::STEPS_MAX {
+                        return Err(RunError::Busy("too many rivals or reads for one transaction"));
                     }
-                    rounds += 1;
                     match effects(&view) {
                         Err(Need(place)) => needed.push(place),
-                        Ok(effects) => match self.commit(ask, grounds, &view, effects).await? {
-                            Some(answer) => return Ok(answer),
-                            None => waiting.leave(),
-                        },
+                        Ok(effects) => {
+                            rounds += 1;
+                            let commit = self.commit(ask, grounds, &view, effects, &mut unsure);
+                            match commit.await? {
+                                Some(answer) => return Ok(answer),
+                                None => waiting.leave(),
+                            }
+                        }
                     }
                 }
             }
@@ -219,17 +224,22 @@ impl<S: Journal> Engine<S> {
         grounds: Grounds,
         view: &View,
         effects: Effects,
+        unsure: &mut bool,
     ) -> Result<Option<Answer>, RunError> {
         let Effects { outcome, checks, writes } = effects;
-        let settlement = Settlement::of(Report::Finished(outcome), &ask.policy);
+        let settlement = self.settlement(outcome, &ask.policy);
         if !is_kept(&settlement) {
+            // An earlier round may still arrive and commit; "nothing happened" would be a guess.
+            if *unsure {
+                return Err(RunError::ExecutedNotRecorded);
+            }
             return refused_without_effects(settlement, &writes).map(Some);
         }
         let draft = self.done(ask, grounds, &settlement);
         let tx = Tx::on_slot(grounds.expected, draft.clone());
         let tx = view.checks().chain(checks).fold(tx, Tx::check);
         let tx = writes.into_iter().fold(tx, Tx::write);
-        let Some(now) = self.commit_known(tx).await? else { return Ok(None) };
+        let Some(now) = self.commit_known(tx, unsure).await? else { return Ok(None) };
         Ok(Some(self.announce(draft, now, settlement)))
     }
 
@@ -242,6 +252,11 @@ impl<S: Journal> Engine<S> {
         answer
     }
 
+    fn settlement(&self, outcome: Outcome, policy: &Policy) -> Settlement {
+        let settlement = Settlement::of(Report::Finished(outcome), policy);
+        settlement.within(self.0.limits.outcome_bytes_max)
+    }
+
     fn done(&self, ask: &Ask, grounds: Grounds, settlement: &Settlement) -> Draft {
         let (fence, write) = (self.0.mint.fence(), self.0.mint.id());
         // A record that was never claimed is drafted from the claim that would have been.
@@ -250,8 +265,8 @@ impl<S: Journal> Engine<S> {
     }
 
     /// Repeats one commit until the store can say whether it is written. Gives when, if it is.
-    async fn commit_known(&self, tx: Tx) -> Result<Option<Timestamp>, RunError> {
-        let mut unsure = false;
+    /// `unsure` says whether it ever could not.
+    async fn commit_known(&self, tx: Tx, unsure: &mut bool) -> Result<Option<Timestamp>, RunError> {
         for failures in 1..=COMMIT_TRIES_MAX {
             match self.in_time(self.0.store.commit(tx.clone())).await {
                 Some(Ok(Stamped { now, value })) => match value {
@@ -259,11 +274,11 @@ impl<S: Journal> Engine<S> {
                     // An earlier copy may have been written and then replaced by somebody else; the
                     // next look at the slot tells, for the record of this key would be there.
                     Commit::Conflict { .. } => return Ok(None),
-                    Commit::Unknown => unsure = true,
+                    Commit::Unknown => *unsure = true,
                 },
-                Some(Err(error)) if !unsure => return Err(error.into()),
+                Some(Err(error)) if !*unsure => return Err(error.into()),
                 Some(Err(_)) => {}
-                None => unsure = true,
+                None => *unsure = true,
             }
             self.pause(failures).await;
         }
@@ -295,7 +310,7 @@ impl<S: Journal> Engine<S> {
     where
         F: Fn(&View) -> Result<Effects, Need> + Send,
     {
-        let (mut needed, write) = (Vec::new(), self.0.mint.id());
+        let (mut needed, mut unsure) = (Vec::new(), false);
         for _ in 0..ROUNDS_MAX {
             let (found, view) = self.look(address.slot(), &needed).await?;
             let claim = found.filter(|there| there.fence == fence && *there.address == *address);
@@ -313,15 +328,15 @@ impl<S: Journal> Engine<S> {
                     continue;
                 }
             };
-            let settlement = Settlement::of(Report::Finished(outcome), policy);
+            let settlement = self.settlement(outcome, policy);
             if !is_kept(&settlement) && !writes.is_empty() {
                 return Err(RunError::EffectsNotKept);
             }
-            let draft = settlement.draft(&claim, policy, write);
+            let draft = settlement.draft(&claim, policy, self.0.mint.id());
             let tx = Tx::on_slot(Some(claim.version), draft.clone());
             let tx = view.checks().chain(checks).fold(tx, Tx::check);
             let tx = writes.into_iter().fold(tx, Tx::write);
-            if let Some(now) = self.commit_known(tx).await? {
+            if let Some(now) = self.commit_known(tx, &mut unsure).await? {
                 return Ok(self.announce(draft, now, settlement));
             }
         }

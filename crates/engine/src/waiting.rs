@@ -20,6 +20,8 @@ pub(crate) struct Waiting {
     seat: Option<Seat>,
     /// Set with the first seat and never extended.
     deadline: Option<Instant>,
+    /// Whether there ever was a seat. Who waited once stays one who waited, also between two seats.
+    waited: bool,
 }
 
 impl Waiting {
@@ -39,7 +41,9 @@ impl Waiting {
     /// `None` when nobody waited, or when the claim fell silent: then there is nothing to share,
     /// and one of those who waited may go on.
     pub(crate) fn share(&self, found: Option<&Record>, now: Timestamp) -> Option<Answer> {
-        self.seat.as_ref()?;
+        if !self.waited {
+            return None;
+        }
         let Some(record) = found else { return Some(Answer::Freed) };
         match record.standing(now) {
             Standing::Unknown { cause: Cause::Silence, .. } => None,
@@ -72,6 +76,7 @@ impl Waiting {
         }
         let Some(seat) = &mut self.seat else {
             self.seat = engine.0.waiters.join(ask.address.slot());
+            self.waited |= self.seat.is_some();
             return if self.seat.is_some() { None } else { refused };
         };
         // A lapse is seen by looking just after it, on the store's clock.

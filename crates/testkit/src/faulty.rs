@@ -25,6 +25,8 @@ pub enum Fault {
     LoseReply,
     /// It does not arrive, but the caller cannot tell.
     LoseCall,
+    /// It arrives only after this time, and the caller cannot tell whether it ever will.
+    Late(Duration),
     /// It arrives late.
     Delay(Duration),
     /// It arrives at once, and the reply late.
@@ -128,7 +130,7 @@ impl<S: Send + Sync + 'static> Faulty<S> {
         }
         let reply = match fault {
             Fault::Fail => return Err(StoreError::Unavailable("injected".into())),
-            Fault::LoseCall => return unsure,
+            Fault::LoseCall | Fault::Late(_) => return unsure,
             Fault::None
             | Fault::LoseReply
             | Fault::Delay(_)
@@ -140,7 +142,12 @@ impl<S: Send + Sync + 'static> Faulty<S> {
             Fault::LoseReply => return unsure,
             Fault::Hang => std::future::pending::<()>().await,
             Fault::DelayReply(span) => sleep(span).await,
-            Fault::None | Fault::Fail | Fault::LoseCall | Fault::Delay(_) | Fault::Repeat(_) => {}
+            Fault::None
+            | Fault::Fail
+            | Fault::LoseCall
+            | Fault::Late(_)
+            | Fault::Delay(_)
+            | Fault::Repeat(_) => {}
         }
         self.alive().await;
         reply
@@ -151,7 +158,7 @@ impl<S: Send + Sync + 'static> Faulty<S> {
     where
         F: Future<Output = Reply<T>> + Send + 'static,
     {
-        if let Fault::Repeat(span) = fault {
+        if let Fault::Repeat(span) | Fault::Late(span) = fault {
             let copy = call(Arc::clone(&self.inner));
             tokio::spawn(async move {
                 sleep(span).await;

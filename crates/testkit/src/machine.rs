@@ -244,6 +244,10 @@ impl<R: Rig<Store: Journal> + Default> Work<R> {
                 Demand::AtLeast(number, least) => Check::AtLeast(counter(number), least),
             });
         }
+        let anchored = match anchor {
+            Anchor::Doc(number) => Some(number),
+            Anchor::Slot(..) => None,
+        };
         for effect in writes {
             let value = || Bytes::from(format!("{effect:?}"));
             tx = match *effect {
@@ -255,6 +259,8 @@ impl<R: Rig<Store: Journal> + Default> Work<R> {
                     let check = Check::Slot(pen(slot).slot().clone(), there);
                     tx.check(check).write(Write::Slot(self.draft(slot, becomes)))
                 }
+                // The anchor is written once, by the anchor.
+                Effect::Put(number) | Effect::Delete(number) if anchored == Some(number) => tx,
                 Effect::Put(number) => tx.write(Write::Put(doc(number), value())),
                 Effect::Delete(number) => tx.write(Write::Delete(doc(number))),
                 Effect::Append(number) => tx.write(Write::Append(lane(number), value())),

@@ -308,12 +308,8 @@ pub(super) const BUGS: &[Planted] = &[
         story: "A thousand waiters repeat what the first one was refused.",
         edits: &[Edit {
             file: "crates/engine/src/waiting.rs",
-            find: "        self.seat.as_ref()?;\n",
-            replace: concat!(
-                "        if self.seat.is_some() {\n",
-                "            return None;\n",
-                "        }\n",
-            ),
+            find: "        if !self.waited {\n",
+            replace: "        if self.waited || !self.waited {\n",
         }],
         package: "onetake-engine",
         target: &["--test", "walk"],

@@ -50,7 +50,8 @@ impl Link {
             (12..15, _) => Fault::Delay(span),
             (15..18, _) => Fault::DelayReply(span),
             (18..24, Op::Claim | Op::Settle | Op::Commit) => Fault::Repeat(span),
-            (24..26, Op::Claim | Op::Settle) => Fault::Hang,
+            (24..26, Op::Claim | Op::Settle | Op::Renew | Op::Commit) => Fault::Hang,
+            (26..29, Op::Claim | Op::Settle | Op::Commit) => Fault::Late(span * 5),
             (26..50, _) => Fault::Delay(short),
             _ => Fault::None,
         }
