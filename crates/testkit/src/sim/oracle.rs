@@ -220,13 +220,11 @@ impl Oracle {
     /// What is answered is durable, byte for byte, before it is heard.
     fn durable(&mut self, outcome: &Outcome, kept: bool, record: Option<&Record>) {
         let there = match record.map(|record| &record.phase) {
-            Some(Phase::Done { outcome: there, keeping, .. }) => {
-                **there == *outcome && (*keeping == Keeping::Final) == kept
+            Some(Phase::Done { outcome: there, keeping: Keeping::Final, .. }) if kept => {
+                **there == *outcome
             }
-            // A key that was freed may have been claimed again in the same moment.
-            Some(Phase::Released { .. } | Phase::Claimed { .. } | Phase::Unknown { .. }) | None => {
-                !kept
-            }
+            // A key that was freed, or may be tried again, may be another attempt's by now.
+            Some(_) | None => !kept,
         };
         self.demand(there, || format!("answered before it was durable: {outcome:?}"));
     }
