@@ -112,6 +112,18 @@ impl Counts {
         self.0[count as usize] += number;
     }
 
+    /// Whether these are the same numbers, where a repeat is a repeat: a caller that sits down just
+    /// as the first one ends may be told by the record instead of being woken.
+    pub(super) fn is_like(&self, expected: &Self) -> bool {
+        let folded = |counts: &Self| {
+            let mut folded = *counts;
+            folded.add(Count::Replayed, counts.get(Count::Joined));
+            folded.0[Count::Joined as usize] = 0;
+            folded
+        };
+        folded(self) == folded(expected)
+    }
+
     /// What was added since `before`.
     pub(super) fn since(&self, before: &Self) -> Self {
         Self(std::array::from_fn(|i| self.0[i] - before.0[i]))

@@ -4,7 +4,7 @@
 //! Never decides anything, and never fails: a reader that went away is no reason to stop.
 
 use std::env;
-use std::io::{IsTerminal, Write, stdout};
+use std::io::{ErrorKind, IsTerminal, Write, stdout};
 use std::path::Path;
 
 use super::Report;
@@ -29,9 +29,15 @@ What next:
   cargo xtask test   the proofs, and known bugs planted to see them fail
 Nothing of this demo is left: its store was in memory, its ledger in a temporary folder.";
 
-/// Prints one line or many; a reader that went away is ignored.
+/// Prints one line or many. A reader that went away is ignored; a disk that is full is not.
 pub(super) fn print(text: &str) {
-    let _ = writeln!(stdout(), "{text}");
+    match writeln!(stdout(), "{text}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            eprintln!("onetake: the output cannot be written: {error}");
+            std::process::exit(1);
+        }
+        Ok(()) | Err(_) => {}
+    }
 }
 
 impl Stage {
