@@ -59,6 +59,7 @@ impl Effect {
 struct Promise {
     outcome: Arc<Outcome>,
     body: &'static str,
+    made_ms: u64,
     until_ms: u64,
 }
 
@@ -248,16 +249,17 @@ impl Oracle {
         };
         self.demand(own, || format!("an answer of somebody else: {outcome:?}"));
         let before = self.account(deal).promise.clone();
-        if let Some(before) = before.filter(|before| {
-            // Asked after the promise was made, and heard while it holds.
-            before.until_ms > now_ms && asked_ms <= now_ms
-        }) {
+        // What is kept is the same for all. What is not, or no longer, only who asked before may
+        // hear.
+        let expires_at = expires_at.filter(|until| until.as_millis() > now_ms);
+        let binds = |before: &Promise| expires_at.is_some() || before.made_ms <= asked_ms;
+        if let Some(before) = before.filter(|before| before.until_ms > now_ms && binds(before)) {
             let same = *before.outcome == **outcome && before.body == body;
             self.demand(same, || format!("promised {before:?}, then answered {outcome:?}"));
         }
         if let Some(until) = expires_at {
-            let promise =
-                Promise { outcome: Arc::clone(outcome), body, until_ms: until.as_millis() };
+            let (outcome, made_ms) = (Arc::clone(outcome), now_ms);
+            let promise = Promise { outcome, body, made_ms, until_ms: until.as_millis() };
             self.account(deal).promise = Some(promise);
         }
     }
