@@ -102,6 +102,7 @@ impl World {
     pub(super) fn jump(&self) {
         let span = self.draw(|rng| rng.random_range(100..40_000));
         self.clock.jump(Duration::from_millis(span));
+        self.oracle.lock().expect("one thread").jumped(self.now_ms());
     }
 
     pub(super) fn is_broken(&self) -> bool {
