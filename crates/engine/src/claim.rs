@@ -88,7 +88,7 @@ where
         let claiming = self.claiming.take().expect("invariant: a won claim was on its way");
         let execute = self.execute.take().expect("invariant: nothing executed before the claim");
         let permit = self.permit.take().expect("invariant: no claim without a permit");
-        Held::new(permit, claim, Arc::clone(&self.ask.policy)).start(claiming.sent, execute)
+        Held::new(permit, claim, Arc::clone(&self.ask.policy), claiming.sent).start(execute)
     }
 }
 
@@ -106,7 +106,7 @@ where
         let finish = async move {
             let reply = engine.claim(&claiming, &policy).await;
             if let Ok(Stamped { value: Swap::Won(claim), .. }) = reply {
-                drop(Held::new(permit, claim, policy).start(claiming.sent, execute));
+                drop(Held::new(permit, claim, policy, claiming.sent).start(execute));
             }
         };
         self.engine.0.tasks.spawn_on(finish, &runtime);

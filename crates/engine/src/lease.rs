@@ -33,39 +33,46 @@ pub(crate) struct Held<S> {
     /// The claim as it was last seen; its version changes with every renewal.
     pub(crate) claim: Arc<Record>,
     pub(crate) policy: Arc<Policy>,
+    /// When the claim, or its last renewal, was sent: from then on its lease is counted here.
+    sent: Instant,
 }
 
 /// Another claim has taken the place of ours.
 pub(crate) struct Fenced;
 
 impl<S: Slots> Held<S> {
-    pub(crate) const fn new(permit: Permit<S>, claim: Arc<Record>, policy: Arc<Policy>) -> Self {
-        Self { permit, claim, policy }
+    pub(crate) const fn new(
+        permit: Permit<S>,
+        claim: Arc<Record>,
+        policy: Arc<Policy>,
+        sent: Instant,
+    ) -> Self {
+        Self { permit, claim, policy, sent }
     }
 
     pub(crate) const fn engine(&self) -> &Engine<S> {
         &self.permit.0
     }
 
-    /// Starts the execution in a task of the engine. The claim was sent at `sent`.
-    pub(crate) fn start<F, Fut>(self, sent: Instant, execute: F) -> Told
+    /// Starts the execution in a task of the engine.
+    pub(crate) fn start<F, Fut>(self, execute: F) -> Told
     where
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Report> + Send + 'static,
     {
         let tasks = self.engine().0.tasks.clone();
-        tasks.spawn(self.own(sent, execute))
+        tasks.spawn(self.own(execute))
     }
 
     /// What is rare, or large and soon over, is boxed: a claim that is executing must be small, for
     /// there may be a hundred thousand of them.
-    async fn own<F, Fut>(mut self, sent: Instant, execute: F) -> Result<Answer, RunError>
+    async fn own<F, Fut>(mut self, execute: F) -> Result<Answer, RunError>
     where
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Report> + Send + 'static,
     {
         // Looked at here and not when it was spawned: this task may have been slow to start.
-        let late = sent.elapsed() >= self.policy.lease() / BEATS_PER_LEASE;
+        let late = self.sent.elapsed() >= self.policy.lease() / BEATS_PER_LEASE;
         if late && !self.is_fresh().await {
             let tasks = self.engine().0.tasks.clone();
             tasks.spawn(async move { self.engine().disown(&self.claim, None, &self.policy).await });
@@ -84,9 +91,8 @@ impl<S: Slots> Held<S> {
     /// and nothing was dispatched yet, so it is renewed first, or given up. Counted from when the
     /// call is sent, on a watch that only measures spans.
     async fn is_fresh(&mut self) -> bool {
-        let sent = Instant::now();
         let renewed = Box::pin(self.beat()).await;
-        matches!(renewed, Ok(true)) && sent.elapsed() < self.policy.lease() / BEATS_PER_LEASE
+        matches!(renewed, Ok(true)) && self.sent.elapsed() < self.policy.lease() / BEATS_PER_LEASE
     }
 
     /// Executes, and renews the lease until that ends, its time is up, or somebody took the claim
@@ -101,17 +107,15 @@ impl<S: Slots> Held<S> {
         // The function is called inside, so that a panic in it is the execution's, not ours.
         let execution = async move { execute(attempt(&claim)).await };
         let mut execution = pin!(caught(execution, &policy));
-        let mut sent = Instant::now();
         loop {
             tokio::select! {
                 biased;
                 ended = &mut execution => return Ok(ended),
-                () = sleep_until(next_beat(&policy, sent, limit)) => {}
+                () = sleep_until(next_beat(&policy, self.sent, limit)) => {}
             }
             if limit.is_some_and(|limit| Instant::now() >= limit) {
                 return Ok(Settlement::Unknown(Cause::TimedOut));
             }
-            sent = Instant::now();
             let mut beat = Box::pin(self.beat());
             tokio::select! {
                 biased;
@@ -128,6 +132,7 @@ impl<S: Slots> Held<S> {
     /// Renews the lease once. Gives whether the store confirmed it; a store that is down is no
     /// reason to give up, for the claim is ours until somebody takes it over.
     pub(crate) async fn beat(&mut self) -> Result<bool, Fenced> {
+        self.sent = Instant::now();
         let (slot, lease) = (self.claim.address.slot(), self.policy.lease());
         let renewal = self.engine().renew(slot, self.claim.version, lease);
         // A renewal that hangs must not take the place of the next one.

@@ -49,9 +49,9 @@ pub(super) const BUGS: &[Planted] = &[
             },
             Edit {
                 file: "crates/engine/src/lease.rs",
-                find: "        tasks.spawn(self.own(sent, execute))\n",
+                find: "        tasks.spawn(self.own(execute))\n",
                 replace: concat!(
-                    "        tokio_util::task::AbortOnDropHandle::new(tasks.spawn(self.own(sent, ",
+                    "        tokio_util::task::AbortOnDropHandle::new(tasks.spawn(self.own(",
                     "execute)))\n"
                 ),
             },
