@@ -1,0 +1,5 @@
+//! The durable stores of Onetake.
+//!
+//! A store keeps records, documents, lanes, counters and cursors, and tells the time. It never
+//! interprets a rule and knows no door. Each store is one file or folder behind a feature, all of
+//! them share one codec, and every one passes the same conformance suite.
