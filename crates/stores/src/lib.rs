@@ -3,3 +3,6 @@
 //! A store keeps records, documents, lanes, counters and cursors, and tells the time. It never
 //! interprets a rule and knows no door. Each store is one file or folder behind a feature, all of
 //! them share one codec, and every one passes the same conformance suite.
+
+pub mod codec;
+pub mod seal;

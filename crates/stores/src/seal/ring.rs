@@ -1,0 +1,186 @@
+//! The data keys of a store, by generation, and how the master key wraps them.
+//!
+//! A key ring is made once for a store and lives as long as it. Rotation adds a generation; older
+//! ones stay until nothing is sealed by them. The key that hides names never changes, for a name
+//! that changed would be another slot. The ring is written nowhere but into its wrapping.
+
+use std::fmt;
+
+use zeroize::Zeroizing;
+
+use super::cipher::{self, NONCE_BYTES, Secret, TAG_BYTES};
+use super::{KeyId, MasterKey, SealError};
+use crate::codec::{self, CodecError, KEY_RING, Reader, SEALED, put_count};
+
+/// A key ring has one place, whatever store it is in.
+const PLACE: &[u8] = b"onetake/key-ring";
+
+/// Whether a store with keys reads values that are not sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PlainValues {
+    /// They are an error: somebody put them there.
+    Refused,
+    /// They are from before encryption was switched on.
+    Readable,
+}
+
+#[derive(Clone)]
+struct Generation {
+    number: u32,
+    key: Secret,
+}
+
+/// The data keys of one store, and the key that hides its names.
+#[derive(Clone)]
+pub struct KeyRing {
+    name_key: Secret,
+    /// In ascending order, and never empty: the last is current.
+    generations: Vec<Generation>,
+    plain: PlainValues,
+}
+
+/// Shows which generations there are, and no key.
+impl fmt::Debug for KeyRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let generations: Vec<u32> = self.generations().collect();
+        write!(f, "KeyRing(generations {generations:?}, plain values {:?})", self.plain)
+    }
+}
+
+impl KeyRing {
+    /// New keys, for a store that holds nothing yet.
+    #[must_use]
+    pub fn fresh() -> Self {
+        Self {
+            name_key: cipher::secret(),
+            generations: vec![Generation { number: 1, key: cipher::secret() }],
+            plain: PlainValues::Refused,
+        }
+    }
+
+    /// This ring with another rule for values that are not sealed. [`PlainValues::Readable`] is for
+    /// a store that held values before it had keys, until all of them are written anew. The rule is
+    /// wrapped with the keys, so nobody without the master key can loosen it.
+    #[must_use]
+    pub fn with_plain_values(self, plain: PlainValues) -> Self {
+        Self { plain, ..self }
+    }
+
+    /// Whether values that are not sealed are read.
+    #[must_use]
+    pub const fn plain_values(&self) -> PlainValues {
+        self.plain
+    }
+
+    /// The generation that seals what is written.
+    #[must_use]
+    pub fn current(&self) -> u32 {
+        self.newest().number
+    }
+
+    /// Every generation that can be opened, in ascending order.
+    #[must_use]
+    pub fn generations(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.generations.iter().map(|generation| generation.number)
+    }
+
+    /// Adds a generation, which seals from now on. What older ones sealed stays readable. Wrap and
+    /// store the ring before anything is sealed by it: what a lost key sealed is lost.
+    pub fn rotate(&mut self) {
+        let number = self.current().checked_add(1).expect("invariant: nobody rotates that often");
+        self.generations.push(Generation { number, key: cipher::secret() });
+    }
+
+    /// Drops the generations before `generation`, but never the current one. What they sealed can
+    /// no longer be read by anybody.
+    pub fn forget_before(&mut self, generation: u32) {
+        let first = generation.min(self.current());
+        self.generations.retain(|kept| kept.number >= first);
+    }
+
+    /// This ring for a store to keep: it opens only with `master`.
+    #[must_use]
+    pub fn wrap(&self, master: &MasterKey) -> Vec<u8> {
+        let body = 1 + 32 + 5 + (4 + 32) * self.generations.len();
+        // Room for all of it, so that no key is left behind in memory that was grown out of.
+        let room = 5 + KeyId::BYTES + NONCE_BYTES + body + TAG_BYTES + 8;
+        let mut out = codec::begin(KEY_RING, SEALED, room);
+        out.extend_from_slice(&master.id().0);
+        codec::end_header(&mut out);
+        out.extend_from_slice(&cipher::nonce());
+        let start = out.len();
+        out.push(match self.plain {
+            PlainValues::Refused => 0,
+            PlainValues::Readable => 1,
+        });
+        out.extend_from_slice(&*self.name_key);
+        put_count(&mut out, self.generations.len());
+        for Generation { number, key } in &self.generations {
+            out.extend_from_slice(&number.to_be_bytes());
+            out.extend_from_slice(&**key);
+        }
+        cipher::seal(master.secret(), &mut out, start, PLACE);
+        codec::finish(out, PLACE)
+    }
+
+    /// The ring in `wrapped`, and which of `masters` opened it. When that is not the first, an
+    /// operator is changing the master key: wrap the ring by the first, and store it.
+    ///
+    /// # Errors
+    /// [`SealError::WrongKey`] when none of `masters` wrapped it, [`SealError::Ring`] when it is
+    /// damaged or too new.
+    pub fn unwrap(wrapped: &[u8], masters: &[MasterKey]) -> Result<(Self, usize), SealError> {
+        let parts = codec::open(wrapped, PLACE)?.expect(KEY_RING, "key ring")?;
+        if parts.sealing != SEALED {
+            return Err(CodecError::NotSealed.into());
+        }
+        let wrapped_by = KeyId(parts.header().array()?);
+        let which = masters.iter().position(|master| master.id() == wrapped_by);
+        let which = which.ok_or(SealError::WrongKey { wrapped_by })?;
+        let tail = Reader::new(parts.tail);
+        let body = cipher::open(masters[which].secret(), &[parts.head, PLACE], tail)?;
+        Ok((Self::read(&Zeroizing::new(body))?, which))
+    }
+
+    fn read(body: &[u8]) -> Result<Self, CodecError> {
+        let mut reader = Reader::new(body);
+        let plain = match reader.u8()? {
+            0 => PlainValues::Refused,
+            1 => PlainValues::Readable,
+            _ => return Err(CodecError::Malformed("its rule for plain values is none")),
+        };
+        let name_key = Zeroizing::new(reader.array()?);
+        let mut generations: Vec<Generation> = Vec::new();
+        for _ in 0..reader.count()? {
+            let number = reader.u32()?;
+            let key = Zeroizing::new(reader.array()?);
+            if generations.last().is_some_and(|last| number <= last.number) {
+                return Err(CodecError::Malformed("its generations are out of order"));
+            }
+            generations.push(Generation { number, key });
+        }
+        if generations.is_empty() {
+            return Err(CodecError::Malformed("it has no generation"));
+        }
+        reader.extensions()?;
+        Ok(Self { name_key, generations, plain })
+    }
+
+    fn newest(&self) -> &Generation {
+        self.generations.last().expect("invariant: a ring always has a generation")
+    }
+
+    pub(super) fn current_key(&self) -> &Secret {
+        &self.newest().key
+    }
+
+    pub(super) fn key(&self, generation: u32) -> Option<&Secret> {
+        // Most of what is read was sealed lately.
+        let mut newest_first = self.generations.iter().rev();
+        newest_first.find(|kept| kept.number == generation).map(|kept| &kept.key)
+    }
+
+    pub(super) fn name(&self, digest: &[u8; 32]) -> [u8; 32] {
+        cipher::keyed_hash(&*self.name_key, digest)
+    }
+}
