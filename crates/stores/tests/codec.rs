@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says that something is wrong by panicking")]
 
+#[path = "codec/golden.rs"]
+mod golden;
 #[path = "codec/properties.rs"]
 mod properties;
 #[path = "codec/refusals.rs"]
