@@ -311,6 +311,7 @@ pub trait Journal: Slots {
     ) -> impl Future<Output = Reply<Page<(Doc, Document)>>> + Send;
 
     /// The records of `tenant` (or of all), behind `after`, at most `limit`, expired ones included.
+    /// In an order of the store's own, always the same: one that seals its slots cannot keep ours.
     fn scan_slots(
         &self,
         tenant: Option<&Tenant>,

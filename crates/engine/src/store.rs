@@ -41,6 +41,8 @@ pub enum Bound {
     Tenant,
     /// The bound of the whole store.
     Total,
+    /// The room that is left on its disk.
+    Disk,
 }
 
 /// Why a store could not do its part. In every case this call wrote nothing.
@@ -54,6 +56,7 @@ pub enum StoreError {
     #[error("store full: the bound of {} is reached", match .0 {
         Bound::Tenant => "this tenant",
         Bound::Total => "the whole store",
+        Bound::Disk => "its disk",
     })]
     Full(Bound),
     /// A record, a transaction or a name is larger than any store takes.
@@ -129,6 +132,12 @@ pub trait Slots: Send + Sync + 'static {
     /// Looks at up to `limit` records, from where the last step stopped, and removes those that
     /// [`Record::is_removable`] allows. About space, never about truth: expiry is judged on read.
     fn sweep(&self, limit: usize) -> impl Future<Output = Reply<Swept>> + Send;
+
+    /// Whether what has expired leaves this store without anyone calling [`Slots::sweep`], so that
+    /// nobody need walk through all of it every minute.
+    fn forgets_by_itself(&self) -> bool {
+        false
+    }
 }
 
 /// A shared store is a store.
@@ -156,5 +165,9 @@ impl<S: Slots> Slots for Arc<S> {
 
     fn sweep(&self, limit: usize) -> impl Future<Output = Reply<Swept>> + Send {
         S::sweep(self, limit)
+    }
+
+    fn forgets_by_itself(&self) -> bool {
+        S::forgets_by_itself(self)
     }
 }

@@ -83,8 +83,11 @@ impl<S: Slots> Engine<S> {
         Ok((swept.removed, swept.done))
     }
 
-    /// Starts the sweeper, once.
+    /// Starts the sweeper, once, where the store needs one.
     pub(crate) fn start_sweeper(&self) {
+        if self.0.store.forgets_by_itself() {
+            return;
+        }
         let round = |engine: Self| async move { engine.cleanup().await.map(drop) };
         self.0.sweeper.expired.get_or_init(|| every_now_and_then(self, round));
     }

@@ -4,5 +4,14 @@
 //! interprets a rule and knows no door. Each store is one file or folder behind a feature, all of
 //! them share one codec, and every one passes the same conformance suite.
 
+#![forbid(unsafe_code)]
+
 pub mod codec;
+#[cfg(feature = "embedded")]
+mod embedded;
 pub mod seal;
+
+#[cfg(feature = "embedded")]
+pub use embedded::{
+    Bounds, Embedded, FrontLimits, OnLoss, OpenError, Options, QueueLimits, inspect,
+};

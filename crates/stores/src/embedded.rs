@@ -1,0 +1,397 @@
+//! The embedded store: one folder, no server, every answer on disk before it is given.
+//!
+//! One process opens it at a time. Whoever asks reads for itself, from memory or from the disk; one
+//! thread judges and writes, many operations with one sync. Leases live in memory, because they are
+//! worth nothing to another process: whatever an earlier one had claimed counts as lapsed from the
+//! moment the store is opened. This store never answers what a power cut could take back.
+
+mod batch;
+mod crash;
+mod disk;
+mod expiry;
+mod floors;
+mod front;
+mod house;
+pub mod inspect;
+mod open;
+mod options;
+mod queue;
+mod shared;
+mod tally;
+mod time;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use onetake_core::{Draft, Phase, Record, Slot, Tenant, Verdict, Version, judge};
+use onetake_engine::{
+    Check, Commit, Doc, Document, Entry, Found, Journal, Lane, OnFull, Page, Place, Position,
+    Reply, Slots, Stamped, StoreError, Swap, Swept, Tx, Write,
+};
+use tokio::sync::oneshot;
+
+use self::batch::Wanted;
+use self::disk::{counter_key, cursor_key};
+pub use self::front::FrontLimits;
+use self::house::House;
+use self::open::Folder;
+pub use self::open::OpenError;
+pub use self::options::{OnLoss, Options};
+pub use self::queue::QueueLimits;
+use self::queue::Turned;
+use self::shared::Shared;
+pub use self::tally::Bounds;
+use self::writer::{Ear, Op, Writer, renewed, renewing};
+
+/// How often a swap makes room and tries again before it reports a full store.
+const ROOM_TRIES_MAX: usize = 4;
+
+/// A durable store in one folder. Cheap to clone; the last clone closes it.
+#[derive(Clone)]
+pub struct Embedded(Arc<Inner>);
+
+struct Inner {
+    /// Taken when the store is closed.
+    shared: Option<Arc<Shared>>,
+    writer: Option<JoinHandle<()>>,
+    house: House,
+    folder: Folder,
+    sweep_from: std::sync::Mutex<Option<Slot>>,
+}
+
+impl Embedded {
+    /// Opens the store in `folder`, and makes one where there is none.
+    ///
+    /// # Errors
+    /// An [`OpenError`] that says what is in the way and what to do.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::open_with(folder, Options::default())
+    }
+
+    /// As [`Embedded::open`], with other settings.
+    ///
+    /// # Errors
+    /// As [`Embedded::open`].
+    pub fn open_with(folder: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
+        let folder = Folder::lock(folder.as_ref())?;
+        let shared = Arc::new(open::open(&folder, options)?);
+        let writer = Writer::new(Arc::clone(&shared));
+        let spawn = |name: &str| std::thread::Builder::new().name(name.into());
+        let failed =
+            |source| OpenError::Io { folder: folder.path().to_path_buf(), doing: "opened", source };
+        let writer = spawn("onetake-writer").spawn(move || writer.run()).map_err(failed)?;
+        let house = House::keep(Arc::clone(&shared)).map_err(failed)?;
+        Ok(Self(Arc::new(Inner {
+            shared: Some(shared),
+            writer: Some(writer),
+            house,
+            folder,
+            sweep_from: std::sync::Mutex::default(),
+        })))
+    }
+
+    /// The folder of this store.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.0.folder.path()
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        self.0.shared.as_ref().expect("invariant: taken only when the last handle goes")
+    }
+
+    fn stamp<T>(&self, value: T) -> Stamped<T> {
+        Stamped { now: self.shared().clock.now(), value }
+    }
+
+    /// Stands an operation in line; gives the ear that will hear of it, or why it cannot be.
+    fn ask<T>(
+        &self,
+        bytes: usize,
+        pinned: &[Slot],
+        op: impl FnOnce(Ear<T>) -> Op,
+    ) -> Result<oneshot::Receiver<Reply<T>>, StoreError> {
+        let (ear, answer) = oneshot::channel();
+        match self.shared().queue.push(bytes, op(ear)) {
+            Ok(()) => Ok(answer),
+            Err((turned, _)) => {
+                for slot in pinned {
+                    self.shared().front.unpin(slot);
+                }
+                Err(StoreError::Unavailable(match turned {
+                    Turned::Full => "too much work stands in line; try again".into(),
+                    Turned::Closed => "the store is closing".into(),
+                }))
+            }
+        }
+    }
+
+    /// Loads every slot of `slots` into memory, where they stay until the writer lets them go.
+    fn pin_all(&self, slots: &[Slot]) -> Result<(), StoreError> {
+        let shared = self.shared();
+        let now = shared.clock.now();
+        for (index, slot) in slots.iter().enumerate() {
+            let seen = shared.front.look(slot, now, |_, _| true, || shared.disk.record(slot));
+            if let Err(error) = seen {
+                for slot in &slots[..index] {
+                    shared.front.unpin(slot);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    async fn swap_once(&self, expected: Option<Version>, next: &Draft) -> Reply<Swap> {
+        let shared = self.shared();
+        shared.alive()?;
+        let (now, slot) = (shared.clock.now(), next.address.slot());
+        let verdict = |there: Option<&Record>| {
+            judge(there.map(|record| record.version), expected, next.version)
+        };
+        let goes_on =
+            |there: Option<&Record>, writing: bool| writing || verdict(there) == Verdict::Write;
+        let seen = shared.front.look(slot, now, goes_on, || shared.disk.record(slot))?;
+        if !seen.pinned {
+            return Ok(self.stamp(match (verdict(seen.record.as_deref()), seen.record) {
+                (Verdict::Repeated, Some(record)) => Swap::Won(record),
+                (Verdict::Repeated | Verdict::Refuse | Verdict::Write, there) => Swap::Lost(there),
+            }));
+        }
+        let record = Arc::new(next.clone().at(now));
+        let key = shared.disk.slot_key(slot);
+        let bytes = shared.disk.encode(&record, &key);
+        let wanted = Wanted { record, key, bytes };
+        let pinned = [slot.clone()];
+        let size = wanted.bytes.len();
+        let answer = self.ask(size, &pinned, |ear| Op::Swap { expected, wanted, ear })?;
+        // The writer answers everything that stood in line, unless its thread died.
+        answer.await.unwrap_or_else(|_| Ok(self.stamp(Swap::Unknown)))
+    }
+
+    async fn commit_once(&self, tx: &Tx, slots: Vec<Slot>) -> Reply<Commit> {
+        self.shared().alive()?;
+        self.pin_all(&slots)?;
+        let bytes = tx.writes().iter().map(weight_of).sum();
+        let (tx, pinned) = (Box::new(tx.clone()), slots.clone());
+        let answer = self.ask(bytes, &pinned, |ear| Op::Commit { tx, slots, ear })?;
+        answer.await.unwrap_or_else(|_| Ok(self.stamp(Commit::Unknown)))
+    }
+
+    /// Removes records that still have the version at which they were listed.
+    async fn remove(&self, listed: Vec<(Slot, Version)>) -> Result<usize, StoreError> {
+        if listed.is_empty() {
+            return Ok(0);
+        }
+        let slots: Vec<_> = listed.iter().map(|(slot, _)| slot.clone()).collect();
+        self.pin_all(&slots)?;
+        let answer = self.ask(0, &slots, |ear| Op::Remove { listed, ear })?;
+        let lost = |_| Err(StoreError::Unavailable("the store is closing".into()));
+        answer.await.unwrap_or_else(lost).map(|reply| reply.value)
+    }
+
+    /// Makes room for a new key of `tenant`, if the settings allow that; says whether it did.
+    async fn make_room(&self, tenant: &Tenant) -> Result<bool, StoreError> {
+        let shared = self.shared();
+        if shared.options.bounds.on_full != OnFull::Evict {
+            return Ok(false);
+        }
+        let oldest = house::oldest_finished(shared, tenant)?;
+        Ok(self.remove(oldest).await? > 0)
+    }
+}
+
+impl std::fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Embedded").field("folder", &self.folder()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.take() else { return };
+        shared.queue.close();
+        self.house.stop();
+        let wrote = self.writer.take().is_none_or(|writer| writer.join().is_ok());
+        let is_lost = shared.fate.get().is_some();
+        // The files are closed with the last thread's hold on them.
+        match Arc::try_unwrap(shared) {
+            Ok(shared) => drop(shared),
+            Err(_) => return,
+        }
+        if wrote && !is_lost {
+            self.folder.mark_closed();
+        }
+    }
+}
+
+/// Every slot that a transaction checks or writes, once.
+fn slots_of(tx: &Tx) -> Vec<Slot> {
+    let checked = tx.checks().iter().filter_map(|check| match check {
+        Check::Slot(slot, _) => Some(slot),
+        Check::Doc(..) | Check::AtLeast(..) => None,
+    });
+    // Every record that is written stands beside a check of its slot.
+    let mut slots: Vec<_> = checked.cloned().collect();
+    slots.sort_unstable();
+    slots.dedup();
+    slots
+}
+
+/// Bytes that a write brings to the line, about.
+fn weight_of(write: &Write) -> usize {
+    match write {
+        Write::Slot(draft) => 256 + draft.outcome_weight(),
+        Write::Put(_, value) | Write::Append(_, value) => value.len(),
+        Write::Delete(_) | Write::Trim(..) | Write::Add(..) | Write::Advance(..) => 0,
+    }
+}
+
+impl Slots for Embedded {
+    fn forgets_by_itself(&self) -> bool {
+        true
+    }
+
+    async fn read(&self, slot: &Slot) -> Reply<Option<Arc<Record>>> {
+        let shared = self.shared();
+        shared.alive()?;
+        let now = shared.clock.now();
+        let seen = shared.front.look(slot, now, |_, _| false, || shared.disk.record(slot))?;
+        Ok(self.stamp(seen.record))
+    }
+
+    async fn swap(&self, expected: Option<Version>, next: Draft) -> Reply<Swap> {
+        for _ in 0..ROOM_TRIES_MAX {
+            match self.swap_once(expected, &next).await {
+                Err(StoreError::Full(bound)) => {
+                    if !self.make_room(next.address.tenant()).await? {
+                        return Err(StoreError::Full(bound));
+                    }
+                }
+                reply => return reply,
+            }
+        }
+        Err(StoreError::Unavailable("rivals took the room that was made".into()))
+    }
+
+    async fn renew(&self, slot: &Slot, expected: Version, lease: Duration) -> Reply<Swap> {
+        let shared = self.shared();
+        shared.alive()?;
+        self.pin_all(std::slice::from_ref(slot))?;
+        let now = shared.clock.now();
+        if let Some(found) = shared.front.renew(slot, renewing(expected, lease, now)) {
+            shared.front.unpin(slot);
+            return Ok(Stamped { now, value: renewed(found) });
+        }
+        // The writer is busy with this slot, so it decides who was first.
+        let (slot, pinned) = (slot.clone(), [slot.clone()]);
+        let answer = self.ask(0, &pinned, |ear| Op::Renew { slot, expected, lease, ear })?;
+        answer.await.unwrap_or_else(|_| Ok(self.stamp(Swap::Unknown)))
+    }
+
+    async fn sweep(&self, limit: usize) -> Reply<Swept> {
+        let shared = self.shared();
+        shared.alive()?;
+        let from = self.0.sweep_from.lock().expect("invariant: no panic under the lock").clone();
+        let page = shared.disk.scan_slots(None, from.as_ref(), limit.max(1))?;
+        let now = shared.clock.now();
+        let ended = page.items.iter().filter(|record| record.is_removable(now));
+        let listed = ended.map(|r| (r.address.slot().clone(), r.version)).collect();
+        let removed = self.remove(listed).await?;
+        let last = page.items.last().filter(|_| page.more);
+        *self.0.sweep_from.lock().expect("invariant: no panic under the lock") =
+            last.map(|record| record.address.slot().clone());
+        Ok(self.stamp(Swept { removed, done: !page.more }))
+    }
+}
+
+impl Journal for Embedded {
+    async fn commit(&self, tx: Tx) -> Reply<Commit> {
+        tx.within_bounds()?;
+        let slots = slots_of(&tx);
+        for _ in 0..ROOM_TRIES_MAX + slots.len() {
+            match self.commit_once(&tx, slots.clone()).await {
+                Err(StoreError::Full(bound)) => {
+                    let mut has_room = false;
+                    for slot in &slots {
+                        has_room |= self.make_room(slot.tenant()).await?;
+                    }
+                    if !has_room {
+                        return Err(StoreError::Full(bound));
+                    }
+                }
+                reply => return reply,
+            }
+        }
+        Err(StoreError::Unavailable("rivals took the room that was made".into()))
+    }
+
+    async fn fetch(&self, places: &[Place]) -> Reply<Vec<Found>> {
+        let shared = self.shared();
+        shared.alive()?;
+        let (disk, at) = (&shared.disk, shared.disk.snapshot());
+        let found = places.iter().map(|place| match place {
+            Place::Slot(slot) => {
+                let record = disk.record_at(&at, slot)?;
+                Ok(Found::Slot(record.map(|record| shared.with_lease(record))))
+            }
+            Place::Doc(doc) => disk.doc_at(&at, doc).map(Found::Doc),
+            Place::Counter(counter) => {
+                disk.number_at(&at, &counter_key(counter)).map(Found::Counter)
+            }
+            Place::Cursor(cursor) => {
+                let at = disk.number_at(&at, &cursor_key(cursor))?;
+                Ok(Found::Cursor(Position(at.cast_unsigned())))
+            }
+        });
+        let found = found.collect::<Result<_, StoreError>>()?;
+        Ok(self.stamp(found))
+    }
+
+    async fn scan(
+        &self,
+        space: &'static str,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Reply<Page<(Doc, Document)>> {
+        self.shared().alive()?;
+        Ok(self.stamp(self.shared().disk.scan(space, prefix, after, limit)?))
+    }
+
+    async fn scan_slots(
+        &self,
+        tenant: Option<&Tenant>,
+        after: Option<&Slot>,
+        limit: usize,
+    ) -> Reply<Page<Arc<Record>>> {
+        let shared = self.shared();
+        shared.alive()?;
+        let mut page = shared.disk.scan_slots(tenant, after, limit)?;
+        for record in &mut page.items {
+            *record = shared.with_lease(Arc::clone(record));
+        }
+        Ok(self.stamp(page))
+    }
+
+    async fn read_lane(&self, lane: &Lane, after: Position, limit: usize) -> Reply<Page<Entry>> {
+        self.shared().alive()?;
+        Ok(self.stamp(self.shared().disk.read_lane(lane, after, limit)?))
+    }
+}
+
+impl Shared {
+    /// A claim as it was read from the disk, with the lease that it has in memory.
+    fn with_lease(&self, record: Arc<Record>) -> Arc<Record> {
+        match record.phase {
+            Phase::Claimed { .. } => {
+                let newest = self.front.newest(record.address.slot(), record.version.write);
+                newest.unwrap_or(record)
+            }
+            Phase::Done { .. } | Phase::Released { .. } | Phase::Unknown { .. } => record,
+        }
+    }
+}

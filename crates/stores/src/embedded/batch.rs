@@ -1,0 +1,415 @@
+//! One batch: what the writer judges together and syncs at once.
+//!
+//! Every operation is judged against what is durable plus the operations before it in the batch;
+//! one that loses leaves no trace and never fails its neighbours. Each place is written at most
+//! once, with what it holds after the last operation: the files know no order within a batch.
+//! Nothing here touches the disk but to read documents, numbers and lanes; slots were read before
+//! they came here.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+use std::sync::Arc;
+
+use onetake_core::{Draft, Record, Slot, Timestamp, Verdict, Version, judge};
+use onetake_engine::{
+    Bound, Check, Commit, Doc, Document, Found, Lane, Position, StoreError, Swap, Tx, Write,
+};
+
+use super::disk::{Disk, Head, counter_key, cursor_key, doc_key, entry_key, head_key};
+use super::front::Front;
+use super::tally::{Bounds, Counted, NoRoom, Tally};
+use crate::codec;
+
+/// Trimmed entries that one transaction removes from the disk; later ones remove the rest.
+const TRIMMED_MAX: u64 = 1_024;
+
+/// Where a value goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Space {
+    Slots,
+    Docs,
+    Lanes,
+    Numbers,
+    Meta,
+}
+
+/// How full the disk is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// There is enough.
+    Enough,
+    /// Only what is held already may grow.
+    Little,
+    /// Nothing may be written.
+    None,
+}
+
+/// What a swap wants to write.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) record: Arc<Record>,
+    pub(super) key: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// What each place gets; `None` removes it.
+pub(super) type Writes = HashMap<(Space, Vec<u8>), Option<Vec<u8>>>;
+/// What each slot holds once the batch is durable.
+pub(super) type Pending = HashMap<Slot, Option<Arc<Record>>>;
+
+/// The operations of one sync.
+pub(super) struct Batch<'a> {
+    disk: &'a Disk,
+    front: &'a Front,
+    tally: &'a mut Tally,
+    bounds: &'a Bounds,
+    room: Room,
+    now: Timestamp,
+    /// What each slot, document, number and lane holds after the operations so far.
+    slots: Pending,
+    docs: HashMap<Vec<u8>, Option<Document>>,
+    numbers: HashMap<Vec<u8>, i64>,
+    heads: HashMap<Vec<u8>, Head>,
+    writes: Writes,
+}
+
+/// What the writer knows beside the batch.
+pub(super) struct Around<'a> {
+    pub(super) disk: &'a Disk,
+    pub(super) front: &'a Front,
+    pub(super) tally: &'a mut Tally,
+    pub(super) bounds: &'a Bounds,
+    pub(super) room: Room,
+    pub(super) now: Timestamp,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(around: Around<'a>) -> Self {
+        let Around { disk, front, tally, bounds, room, now } = around;
+        Self {
+            disk,
+            front,
+            tally,
+            bounds,
+            room,
+            now,
+            slots: HashMap::new(),
+            docs: HashMap::new(),
+            numbers: HashMap::new(),
+            heads: HashMap::new(),
+            writes: HashMap::new(),
+        }
+    }
+
+    /// What is to be written.
+    pub(super) fn writes(self) -> (Writes, Pending) {
+        (self.writes, self.slots)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    /// Also writes what the store knows of itself.
+    pub(super) fn note(&mut self, word: &str, bytes: Vec<u8>) {
+        self.writes.insert((Space::Meta, word.as_bytes().to_vec()), Some(bytes));
+    }
+
+    /// Whether `slot` is changed by this batch already.
+    pub(super) fn holds(&self, slot: &Slot) -> bool {
+        self.slots.contains_key(slot)
+    }
+
+    /// What `slot` holds now. It must be pinned, and is frozen unless the batch has it already.
+    fn freeze(&self, slot: &Slot) -> Option<Arc<Record>> {
+        match self.slots.get(slot) {
+            Some(pending) => pending.clone(),
+            None => self.front.freeze(slot),
+        }
+    }
+
+    /// Undoes `freeze` of a slot that is not written.
+    fn thaw(&self, slot: &Slot) {
+        if !self.slots.contains_key(slot) {
+            self.front.thaw(slot);
+        }
+    }
+
+    pub(super) fn swap(
+        &mut self,
+        expected: Option<Version>,
+        wanted: Wanted,
+    ) -> Result<Swap, StoreError> {
+        let record = wanted.record;
+        let slot = record.address.slot();
+        let there = self.freeze(slot);
+        let verdict = judge(there.as_ref().map(|there| there.version), expected, record.version);
+        let swap = match verdict {
+            Verdict::Refuse => Ok(Swap::Lost(there)),
+            Verdict::Repeated => Ok(Swap::Won(there.expect("invariant: judged to be there"))),
+            Verdict::Write => self
+                .put(there.as_deref(), Arc::clone(&record), wanted.key, wanted.bytes)
+                .map(|()| Swap::Won(Arc::clone(&record))),
+        };
+        self.thaw(slot);
+        swap
+    }
+
+    /// Writes a frozen slot, if a new key has room. What is held may always grow.
+    fn put(
+        &mut self,
+        before: Option<&Record>,
+        record: Arc<Record>,
+        key: Vec<u8>,
+        bytes: Vec<u8>,
+    ) -> Result<(), StoreError> {
+        let (tenant, counted) = (record.address.tenant(), Counted::of(&record));
+        match (self.room, before) {
+            (Room::None, _) => return Err(StoreError::Unavailable("the disk is full".into())),
+            (Room::Little, None) => return Err(StoreError::Full(Bound::Disk)),
+            (Room::Enough, None) => {
+                let weight = record.weight();
+                let room = self.tally.room(tenant, weight, self.now, self.bounds);
+                room.map_err(|NoRoom { bound, .. }| StoreError::Full(bound))?;
+            }
+            (Room::Enough | Room::Little, Some(_)) => {}
+        }
+        self.tally.exchange(tenant, before.map(Counted::of), Some(counted), self.now);
+        let slot = record.address.slot().clone();
+        self.writes.insert((Space::Slots, key), Some(bytes));
+        self.slots.insert(slot, Some(record));
+        Ok(())
+    }
+
+    /// Renews a claim that this batch writes; in memory only, as every renewal.
+    pub(super) fn renew(
+        &mut self,
+        slot: &Slot,
+        renew: impl FnOnce(&Record) -> Option<Record>,
+    ) -> Swap {
+        let pending = self.slots.get_mut(slot).expect("invariant: asked before");
+        match pending.as_deref().and_then(renew).map(Arc::new) {
+            Some(renewed) => {
+                *pending = Some(Arc::clone(&renewed));
+                Swap::Won(renewed)
+            }
+            None => Swap::Lost(pending.clone()),
+        }
+    }
+
+    /// Removes `slot` if it still holds `version`; says whether it did.
+    pub(super) fn remove(&mut self, slot: &Slot, version: Version) -> bool {
+        let there = self.freeze(slot);
+        let is_same = there.as_ref().is_some_and(|there| there.version == version);
+        if let Some(there) = there.filter(|_| is_same) {
+            self.tally.exchange(slot.tenant(), Some(Counted::of(&there)), None, self.now);
+            self.writes.insert((Space::Slots, self.disk.slot_key(slot)), None);
+            self.slots.insert(slot.clone(), None);
+        }
+        self.thaw(slot);
+        is_same
+    }
+
+    pub(super) fn commit(&mut self, tx: &Tx, slots: &[Slot]) -> Result<Commit, StoreError> {
+        for slot in slots {
+            self.freeze(slot);
+        }
+        let commit = self.commit_frozen(tx);
+        for slot in slots {
+            self.thaw(slot);
+        }
+        commit
+    }
+
+    fn commit_frozen(&mut self, tx: &Tx) -> Result<Commit, StoreError> {
+        if self.room == Room::None {
+            return Err(StoreError::Unavailable("the disk is full".into()));
+        }
+        for (index, check) in tx.checks().iter().enumerate() {
+            let (verdict, current) = self.examine(check, tx.version())?;
+            match verdict {
+                // Only the anchor proves that the whole transaction was written before.
+                Verdict::Repeated if index == 0 => return Ok(Commit::Repeated),
+                Verdict::Write => {}
+                Verdict::Repeated | Verdict::Refuse => {
+                    return Ok(Commit::Conflict { check: index, current });
+                }
+            }
+        }
+        self.load(tx)?;
+        self.make_room(tx)?;
+        let mut positions = Vec::new();
+        for write in tx.writes() {
+            self.apply(write, tx.version(), &mut positions);
+        }
+        Ok(Commit::Committed { positions })
+    }
+
+    /// Whether `check` holds, and what is there.
+    fn examine(&mut self, check: &Check, next: Version) -> Result<(Verdict, Found), StoreError> {
+        Ok(match check {
+            Check::Slot(slot, expected) => {
+                let there = self.freeze(slot);
+                let version = there.as_ref().map(|record| record.version);
+                (judge(version, *expected, next), Found::Slot(there))
+            }
+            Check::Doc(doc, expected) => {
+                let there = self.doc(doc)?;
+                let version = there.as_ref().map(|doc| doc.version);
+                (judge(version, *expected, next), Found::Doc(there))
+            }
+            Check::AtLeast(counter, least) => {
+                let there = self.number(counter_key(counter))?;
+                let verdict = if there >= *least { Verdict::Write } else { Verdict::Refuse };
+                (verdict, Found::Counter(there))
+            }
+        })
+    }
+
+    fn doc(&mut self, doc: &Doc) -> Result<Option<Document>, StoreError> {
+        match self.docs.entry(doc_key(doc)) {
+            MapEntry::Occupied(entry) => Ok(entry.get().clone()),
+            MapEntry::Vacant(entry) => Ok(entry.insert(self.disk.doc(doc)?).clone()),
+        }
+    }
+
+    fn number(&mut self, key: Vec<u8>) -> Result<i64, StoreError> {
+        match self.numbers.entry(key) {
+            MapEntry::Occupied(entry) => Ok(*entry.get()),
+            MapEntry::Vacant(entry) => {
+                let there = self.disk.number(entry.key())?;
+                Ok(*entry.insert(there))
+            }
+        }
+    }
+
+    /// Reads what `tx` adds to, so that a failing read comes before anything is changed.
+    fn load(&mut self, tx: &Tx) -> Result<(), StoreError> {
+        for write in tx.writes() {
+            match write {
+                Write::Append(lane, _) | Write::Trim(lane, _) => {
+                    if let MapEntry::Vacant(entry) = self.heads.entry(head_key(lane)) {
+                        entry.insert(self.disk.head(lane)?);
+                    }
+                }
+                Write::Add(counter, _) => {
+                    self.number(counter_key(counter))?;
+                }
+                Write::Advance(cursor, _) => {
+                    self.number(cursor_key(cursor))?;
+                }
+                Write::Slot(_) | Write::Put(..) | Write::Delete(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the slots of `tx`, all or none: they alone can be refused.
+    fn make_room(&mut self, tx: &Tx) -> Result<(), StoreError> {
+        let mut written: Vec<(Slot, Option<Arc<Record>>, bool)> = Vec::new();
+        for write in tx.writes() {
+            let Write::Slot(draft) = write else { continue };
+            let slot = draft.address.slot().clone();
+            let (before, held) = (self.freeze(&slot), self.holds(&slot));
+            let Wanted { record, key, bytes } = self.wanted(draft.clone());
+            if let Err(error) = self.put(before.as_deref(), record, key, bytes) {
+                self.put_back(written);
+                return Err(error);
+            }
+            written.push((slot, before, held));
+        }
+        Ok(())
+    }
+
+    fn wanted(&self, draft: Draft) -> Wanted {
+        let record = Arc::new(draft.at(self.now));
+        let key = self.disk.slot_key(record.address.slot());
+        let bytes = self.disk.encode(&record, &key);
+        Wanted { record, key, bytes }
+    }
+
+    /// Undoes the slots of a transaction that was refused.
+    fn put_back(&mut self, written: Vec<(Slot, Option<Arc<Record>>, bool)>) {
+        for (slot, before, held) in written.into_iter().rev() {
+            let there = self.slots.remove(&slot).flatten();
+            let counted = |record: Option<&Arc<Record>>| record.map(|r| Counted::of(r));
+            let (tenant, key) = (slot.tenant(), self.disk.slot_key(&slot));
+            self.tally.exchange(
+                tenant,
+                counted(there.as_ref()),
+                counted(before.as_ref()),
+                self.now,
+            );
+            if held {
+                let bytes = before.as_ref().map(|record| self.disk.encode(record, &key));
+                self.writes.insert((Space::Slots, key), bytes);
+                self.slots.insert(slot, before);
+            } else {
+                self.writes.remove(&(Space::Slots, key));
+            }
+        }
+    }
+
+    fn apply(&mut self, write: &Write, version: Version, positions: &mut Vec<Position>) {
+        match write {
+            Write::Slot(_) => {}
+            Write::Put(doc, value) => {
+                let key = doc_key(doc);
+                let bytes = codec::encode_document(version, value, &self.disk.sealer, &key);
+                self.docs.insert(key.clone(), Some(Document { version, value: value.clone() }));
+                self.writes.insert((Space::Docs, key), Some(bytes));
+            }
+            Write::Delete(doc) => {
+                let key = doc_key(doc);
+                self.docs.insert(key.clone(), None);
+                self.writes.insert((Space::Docs, key), None);
+            }
+            Write::Append(lane, value) => positions.push(self.append(lane, value)),
+            Write::Trim(lane, through) => self.trim(lane, through.0),
+            Write::Add(counter, delta) => {
+                let key = counter_key(counter);
+                let sum = self.numbers[&key].saturating_add(*delta);
+                // A counter at zero is as good as none, so that used-up ones do not pile up.
+                let bytes = (sum != 0).then(|| codec::encode_number(sum, &key).to_vec());
+                self.numbers.insert(key.clone(), sum);
+                self.writes.insert((Space::Numbers, key), bytes);
+            }
+            Write::Advance(cursor, to) => {
+                let key = cursor_key(cursor);
+                let furthest = self.numbers[&key].cast_unsigned().max(to.0).cast_signed();
+                self.numbers.insert(key.clone(), furthest);
+                let bytes = codec::encode_number(furthest, &key).to_vec();
+                self.writes.insert((Space::Numbers, key), Some(bytes));
+            }
+        }
+    }
+
+    fn append(&mut self, lane: &Lane, value: &[u8]) -> Position {
+        let key = head_key(lane);
+        let mut head = self.heads[&key];
+        head.last += 1;
+        let place = entry_key(lane, head.last);
+        let bytes = codec::encode_entry(self.now, value, &self.disk.sealer, &place);
+        self.writes.insert((Space::Lanes, place), Some(bytes));
+        self.set_head(key, head);
+        Position(head.last)
+    }
+
+    /// Moves the beginning of a lane, and removes some of what is before it.
+    fn trim(&mut self, lane: &Lane, through: u64) {
+        let key = head_key(lane);
+        let mut head = self.heads[&key];
+        head.first = head.first.max(through.min(head.last).saturating_add(1));
+        let end = head.first.min(head.oldest.saturating_add(TRIMMED_MAX));
+        for position in head.oldest..end {
+            self.writes.insert((Space::Lanes, entry_key(lane, position)), None);
+        }
+        head.oldest = head.oldest.max(end);
+        self.set_head(key, head);
+    }
+
+    fn set_head(&mut self, key: Vec<u8>, head: Head) {
+        self.writes.insert((Space::Numbers, key.clone()), Some(head.encode(&key)));
+        self.heads.insert(key, head);
+    }
+}

@@ -1,0 +1,393 @@
+//! The files: five keyspaces of one fjall database, and how keys are laid out in them.
+//!
+//! | keyspace  | key                                         | value |
+//! |-----------|---------------------------------------------|-------|
+//! | `slots`   | tenant, then the (veiled) digest            | a record |
+//! | `docs`    | length of the space, space, key             | a document |
+//! | `lanes`   | length of the lane (2 bytes), lane, position | an entry |
+//! | `numbers` | `c` counter, `u` cursor, `l` lane           | a number; three for a lane |
+//! | `meta`    | a word                                      | what the store knows of itself |
+//!
+//! Nothing here decides anything. Whatever comes from the disk is checked before it leaves this
+//! file; what does not add up is an error that names the place, never an absence.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy};
+use fjall::{
+    Database, Guard, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable,
+    Slice, Snapshot,
+};
+use onetake_core::{Phase, Record, Slot, Tenant, Timestamp, tenant_prefix};
+use onetake_engine::{Counter, Cursor, Doc, Document, Entry, Lane, Page, Position, StoreError};
+
+use super::expiry::Expiry;
+use super::floors::Floors;
+use crate::codec;
+use crate::seal::Sealer;
+
+/// How large one read of many may become, so that no page holds the whole store.
+const PAGE_BYTES_MAX: usize = 64 << 20;
+
+/// The open files of a store.
+pub(super) struct Disk {
+    pub(super) db: Database,
+    pub(super) slots: Keyspace,
+    pub(super) docs: Keyspace,
+    pub(super) lanes: Keyspace,
+    pub(super) numbers: Keyspace,
+    pub(super) meta: Keyspace,
+    pub(super) sealer: Sealer,
+    pub(super) floors: Floors,
+    /// Which opening of the store this is, and when it was.
+    pub(super) boot: u64,
+    pub(super) opened_at: Timestamp,
+}
+
+/// What a lane has: the first entry that counts, the first that is still on disk, the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) first: u64,
+    pub(super) oldest: u64,
+    pub(super) last: u64,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self { first: 1, oldest: 1, last: 0 }
+    }
+}
+
+/// The five keyspaces, before anything is known of the store.
+pub(super) struct Keyspaces {
+    pub(super) db: Database,
+    pub(super) slots: Keyspace,
+    pub(super) docs: Keyspace,
+    pub(super) lanes: Keyspace,
+    pub(super) numbers: Keyspace,
+    pub(super) meta: Keyspace,
+}
+
+/// Opens the database in `folder`, with `expiry` for its slots.
+pub(super) fn open(
+    folder: &Path,
+    cache_bytes: u64,
+    expiry: &Arc<Expiry>,
+) -> Result<Keyspaces, fjall::Error> {
+    let for_slots = Arc::clone(expiry);
+    let db = Database::builder(folder)
+        .cache_size(cache_bytes)
+        .with_compaction_filter_factories(Arc::new(move |name| {
+            (name == "slots").then(|| for_slots.clone().factory())
+        }))
+        .open()?;
+    let plain = KeyspaceCreateOptions::default;
+    // Most new keys are nowhere, so every level has a filter, and the filters stay in memory.
+    let filter = || FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0));
+    let by_key = || {
+        plain()
+            .filter_policy(FilterPolicy::all(filter()))
+            .filter_block_pinning_policy(PinningPolicy::all(true))
+            .index_block_pinning_policy(PinningPolicy::all(true))
+    };
+    Ok(Keyspaces {
+        slots: db.keyspace("slots", by_key)?,
+        docs: db.keyspace("docs", plain)?,
+        lanes: db.keyspace("lanes", plain)?,
+        numbers: db.keyspace("numbers", plain)?,
+        meta: db.keyspace("meta", plain)?,
+        db,
+    })
+}
+
+/// Says what the engine below said, in words that name the store.
+#[allow(clippy::wildcard_enum_match_arm, reason = "the engine may learn new errors")]
+pub(super) fn failed(error: &fjall::Error) -> StoreError {
+    match error {
+        fjall::Error::Io(error) => StoreError::Unavailable(format!("reading the disk: {error}")),
+        fjall::Error::Poisoned => StoreError::Unavailable("an earlier write failed".into()),
+        other => StoreError::Corrupt(other.to_string()),
+    }
+}
+
+/// Says which place does not add up. The key of a place may be a secret, so only its kind and size
+/// are named.
+fn corrupt(what: &str, key: &[u8], error: &codec::CodecError) -> StoreError {
+    StoreError::Corrupt(format!("{what} under a key of {} bytes: {error}", key.len()))
+}
+
+pub(super) fn doc_key(doc: &Doc) -> Vec<u8> {
+    doc_prefix(doc.space, &doc.key)
+}
+
+fn doc_prefix(space: &str, prefix: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(space.len()).expect("invariant: a space has a short name");
+    let mut key = Vec::with_capacity(1 + space.len() + prefix.len());
+    key.push(length);
+    key.extend_from_slice(space.as_bytes());
+    key.extend_from_slice(prefix);
+    key
+}
+
+pub(super) fn entry_key(lane: &Lane, position: u64) -> Vec<u8> {
+    let length = u16::try_from(lane.0.len()).expect("invariant: names of lanes are bounded");
+    let mut key = Vec::with_capacity(2 + lane.0.len() + 8);
+    key.extend_from_slice(&length.to_be_bytes());
+    key.extend_from_slice(&lane.0);
+    key.extend_from_slice(&position.to_be_bytes());
+    key
+}
+
+fn number_key(kind: u8, name: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(1 + name.len());
+    key.push(kind);
+    key.extend_from_slice(name);
+    key
+}
+
+pub(super) fn counter_key(counter: &Counter) -> Vec<u8> {
+    number_key(b'c', &counter.0)
+}
+
+pub(super) fn cursor_key(cursor: &Cursor) -> Vec<u8> {
+    number_key(b'u', &cursor.0)
+}
+
+pub(super) fn head_key(lane: &Lane) -> Vec<u8> {
+    number_key(b'l', &lane.0)
+}
+
+/// The first key behind everything that begins with `prefix`; `None` when there is none.
+fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+impl Head {
+    pub(super) fn encode(self, key: &[u8]) -> Vec<u8> {
+        let numbers = [self.first, self.oldest, self.last];
+        numbers.iter().flat_map(|n| codec::encode_number(n.cast_signed(), key)).collect()
+    }
+
+    fn decode(bytes: &[u8], key: &[u8]) -> Result<Self, codec::CodecError> {
+        let number = |index: usize| {
+            let range = index * codec::NUMBER_BYTES..(index + 1) * codec::NUMBER_BYTES;
+            let part = bytes.get(range).unwrap_or_default();
+            codec::decode_number(part, key).map(i64::cast_unsigned)
+        };
+        Ok(Self { first: number(0)?, oldest: number(1)?, last: number(2)? })
+    }
+}
+
+impl Disk {
+    /// A picture of one moment, for reads that must agree with each other.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        self.db.snapshot()
+    }
+
+    /// An empty batch that is synced when it is committed.
+    pub(super) fn batch(&self) -> OwnedWriteBatch {
+        self.db.batch().durability(Some(PersistMode::SyncData))
+    }
+
+    pub(super) fn slot_key(&self, slot: &Slot) -> Vec<u8> {
+        let mut key = tenant_prefix(slot.tenant());
+        key.extend_from_slice(&self.sealer.name(slot.digest()));
+        key
+    }
+
+    pub(super) fn encode(&self, record: &Record, key: &[u8]) -> Vec<u8> {
+        codec::encode_record(record, self.boot, &self.sealer, key)
+    }
+
+    /// The record in `slot` on disk.
+    pub(super) fn record(&self, slot: &Slot) -> Result<Option<Arc<Record>>, StoreError> {
+        let key = self.slot_key(slot);
+        let found = self.slots.get(&key).map_err(|error| failed(&error))?;
+        found.map(|bytes| self.open_record(&key, &bytes, Some(slot))).transpose()
+    }
+
+    pub(super) fn record_at(
+        &self,
+        at: &Snapshot,
+        slot: &Slot,
+    ) -> Result<Option<Arc<Record>>, StoreError> {
+        let key = self.slot_key(slot);
+        let found = at.get(&self.slots, &key).map_err(|error| failed(&error))?;
+        found.map(|bytes| self.open_record(&key, &bytes, Some(slot))).transpose()
+    }
+
+    /// Decodes a record and checks that it belongs where it was found. A claim of an earlier
+    /// process has lapsed at the latest when this one opened the store.
+    pub(super) fn open_record(
+        &self,
+        key: &[u8],
+        bytes: &[u8],
+        expected: Option<&Slot>,
+    ) -> Result<Arc<Record>, StoreError> {
+        let decoded = codec::decode_record(bytes, &self.sealer, key);
+        let (mut record, boot) = decoded.map_err(|error| corrupt("a record", key, &error))?;
+        let slot = record.address.slot();
+        let is_at_home = expected.map_or_else(|| self.slot_key(slot) == key, |want| want == slot);
+        if !is_at_home {
+            return Err(StoreError::Corrupt("a record lies under the key of another".into()));
+        }
+        if boot != self.boot
+            && let Phase::Claimed { lease_until } = &mut record.phase
+        {
+            *lease_until = (*lease_until).min(self.opened_at);
+        }
+        Ok(Arc::new(record))
+    }
+
+    pub(super) fn doc(&self, doc: &Doc) -> Result<Option<Document>, StoreError> {
+        let key = doc_key(doc);
+        let found = self.docs.get(&key).map_err(|error| failed(&error))?;
+        found.map(|bytes| self.open_doc(&key, &bytes)).transpose()
+    }
+
+    pub(super) fn doc_at(&self, at: &Snapshot, doc: &Doc) -> Result<Option<Document>, StoreError> {
+        let key = doc_key(doc);
+        let found = at.get(&self.docs, &key).map_err(|error| failed(&error))?;
+        found.map(|bytes| self.open_doc(&key, &bytes)).transpose()
+    }
+
+    pub(super) fn open_doc(&self, key: &[u8], bytes: &[u8]) -> Result<Document, StoreError> {
+        codec::decode_document(bytes, &self.sealer, key)
+            .map(|(version, value)| Document { version, value })
+            .map_err(|error| corrupt("a document", key, &error))
+    }
+
+    pub(super) fn number(&self, key: &[u8]) -> Result<i64, StoreError> {
+        let found = self.numbers.get(key).map_err(|error| failed(&error))?;
+        open_number(key, found.as_ref())
+    }
+
+    pub(super) fn number_at(&self, at: &Snapshot, key: &[u8]) -> Result<i64, StoreError> {
+        let found = at.get(&self.numbers, key).map_err(|error| failed(&error))?;
+        open_number(key, found.as_ref())
+    }
+
+    pub(super) fn head(&self, lane: &Lane) -> Result<Head, StoreError> {
+        let key = head_key(lane);
+        let found = self.numbers.get(&key).map_err(|error| failed(&error))?;
+        open_head(&key, found.as_ref())
+    }
+
+    /// A page of documents.
+    pub(super) fn scan(
+        &self,
+        space: &'static str,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Page<(Doc, Document)>, StoreError> {
+        let (whole, skip) = (doc_prefix(space, prefix), 1 + space.len());
+        let (floor, ticket) = self.floors.begin(&whole);
+        let at = self.snapshot();
+        let (from, ticket) = match after.map(|after| doc_prefix(space, after)) {
+            // The first key behind `after` is `after` and one more byte of zero.
+            Some(after) if after >= whole => ([after.as_slice(), &[0]].concat().max(floor), None),
+            Some(_) | None => (floor, ticket),
+        };
+        let found = at.range(&self.docs, from..).map(inner);
+        let mut first = None;
+        let page = paged(found, limit, &whole, |key, value| {
+            first.get_or_insert_with(|| key.clone());
+            let doc = Doc { space, key: Bytes::copy_from_slice(&key[skip..]) };
+            let document = self.open_doc(&key, &value)?;
+            Ok(((doc, document), value.len()))
+        })?;
+        if let Some(ticket) = ticket {
+            let first = first.map(|key| key.to_vec()).or_else(|| behind(&whole));
+            if let Some(first) = first.filter(|_| limit > 0) {
+                self.floors.found(&whole, ticket, &first);
+            }
+        }
+        Ok(page)
+    }
+
+    /// A page of records, with the key of the last one that was looked at.
+    pub(super) fn scan_slots(
+        &self,
+        tenant: Option<&Tenant>,
+        after: Option<&Slot>,
+        limit: usize,
+    ) -> Result<Page<Arc<Record>>, StoreError> {
+        let prefix = tenant.map(tenant_prefix).unwrap_or_default();
+        let after = after.map(|slot| [self.slot_key(slot).as_slice(), &[0]].concat());
+        let from = after.unwrap_or_default().max(prefix.clone());
+        let at = self.snapshot();
+        let found = at.range(&self.slots, from..).map(inner);
+        paged(found, limit, &prefix, |key, value| {
+            let record = self.open_record(&key, &value, None)?;
+            Ok((record, value.len()))
+        })
+    }
+
+    /// A page of a lane.
+    pub(super) fn read_lane(
+        &self,
+        lane: &Lane,
+        after: Position,
+        limit: usize,
+    ) -> Result<Page<Entry>, StoreError> {
+        let at = self.snapshot();
+        let key = head_key(lane);
+        let head = at.get(&self.numbers, &key).map_err(|error| failed(&error))?;
+        let head = open_head(&key, head.as_ref())?;
+        let from = entry_key(lane, head.first.max(after.0.saturating_add(1)));
+        let prefix = &entry_key(lane, 0)[..2 + lane.0.len()];
+        let found = at.range(&self.lanes, from..).map(inner);
+        paged(found, limit, prefix, |key, value| {
+            let (at, bytes) = codec::decode_entry(&value, &self.sealer, &key)
+                .map_err(|error| corrupt("an entry", &key, &error))?;
+            let position = key.last_chunk().expect("invariant: a position ends the key");
+            let position = Position(u64::from_be_bytes(*position));
+            Ok((Entry { position, at, value: bytes }, value.len()))
+        })
+    }
+}
+
+fn open_number(key: &[u8], bytes: Option<&Slice>) -> Result<i64, StoreError> {
+    bytes.map_or(Ok(0), |bytes| {
+        codec::decode_number(bytes, key).map_err(|error| corrupt("a number", key, &error))
+    })
+}
+
+fn open_head(key: &[u8], bytes: Option<&Slice>) -> Result<Head, StoreError> {
+    bytes.map_or(Ok(Head::default()), |bytes| {
+        Head::decode(bytes, key).map_err(|error| corrupt("the head of a lane", key, &error))
+    })
+}
+
+fn inner(guard: Guard) -> Result<(Slice, Slice), StoreError> {
+    guard.into_inner().map_err(|error| failed(&error))
+}
+
+/// Opens what was found until the prefix, the limit or the size of a page ends it.
+fn paged<T>(
+    found: impl Iterator<Item = Result<(Slice, Slice), StoreError>>,
+    limit: usize,
+    prefix: &[u8],
+    mut open: impl FnMut(Slice, Slice) -> Result<(T, usize), StoreError>,
+) -> Result<Page<T>, StoreError> {
+    let (mut items, mut bytes) = (Vec::new(), 0);
+    for pair in found {
+        let (key, value) = pair?;
+        if !key.starts_with(prefix) {
+            break;
+        }
+        if items.len() >= limit || (bytes > PAGE_BYTES_MAX && !items.is_empty()) {
+            return Ok(Page { items, more: true });
+        }
+        let (item, size) = open(key, value)?;
+        bytes += size;
+        items.push(item);
+    }
+    Ok(Page { items, more: false })
+}

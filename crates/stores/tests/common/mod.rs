@@ -1,0 +1,68 @@
+//! Rigs that open embedded stores in folders of their own.
+#![allow(clippy::unwrap_used, reason = "only tests use this file")]
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use onetake_engine::ManualClock;
+use onetake_stores::seal::MasterKey;
+use onetake_stores::{Embedded, FrontLimits, OnLoss, Options};
+use onetake_testkit::{Rig, wait_out};
+
+use tempfile::TempDir;
+
+/// Settings for tests: nothing that ends the process, no demand on the disk of the machine.
+pub(crate) fn options() -> Options {
+    Options { on_loss: OnLoss::Refuse, reserve_bytes: 1 << 20, ..Options::default() }
+}
+
+/// Stores on a clock that moves when it is told to.
+#[derive(Default)]
+pub(crate) struct StandingRig {
+    clock: Arc<ManualClock>,
+    folders: Mutex<Vec<TempDir>>,
+}
+
+/// Stores whose folders go with the rig.
+fn folder(folders: &Mutex<Vec<TempDir>>) -> std::path::PathBuf {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_path_buf();
+    folders.lock().unwrap().push(folder);
+    path
+}
+
+impl Rig for StandingRig {
+    type Store = Embedded;
+
+    async fn open(&self) -> Embedded {
+        self.clock.set(1_700_000_000_000);
+        let options = Options { clock: Some(self.clock.clone()), ..options() };
+        Embedded::open_with(folder(&self.folders), options).unwrap()
+    }
+
+    async fn pass(&self, _: &Embedded, span: Duration) {
+        self.clock.advance(span);
+    }
+}
+
+/// Sealed stores that keep almost nothing in memory, on the clock of the machine: nearly every read
+/// comes from the disk and through the cipher.
+#[derive(Default)]
+pub(crate) struct SealedRig {
+    folders: Mutex<Vec<TempDir>>,
+}
+
+impl Rig for SealedRig {
+    type Store = Embedded;
+
+    async fn open(&self) -> Embedded {
+        let front = FrontLimits { records_max: 1, bytes_max: 1, keep: Duration::ZERO };
+        let options = Options { front, keys: vec![MasterKey::new([7; 32])], ..options() };
+        Embedded::open_with(folder(&self.folders), options).unwrap()
+    }
+
+    async fn pass(&self, store: &Embedded, span: Duration) {
+        wait_out(store, span).await;
+    }
+}
