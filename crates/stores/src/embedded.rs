@@ -19,6 +19,7 @@ mod queue;
 mod shared;
 mod tally;
 mod time;
+pub mod upkeep;
 mod writer;
 
 use std::path::Path;

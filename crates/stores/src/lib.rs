@@ -13,5 +13,5 @@ pub mod seal;
 
 #[cfg(feature = "embedded")]
 pub use embedded::{
-    Bounds, Embedded, FrontLimits, OnLoss, OpenError, Options, QueueLimits, inspect,
+    Bounds, Embedded, FrontLimits, OnLoss, OpenError, Options, QueueLimits, inspect, upkeep,
 };

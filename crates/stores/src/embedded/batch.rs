@@ -355,7 +355,7 @@ impl<'a> Batch<'a> {
             Write::Slot(_) => {}
             Write::Put(doc, value) => {
                 let key = doc_key(doc);
-                let bytes = codec::encode_document(version, value, &self.disk.sealer, &key);
+                let bytes = codec::encode_document(version, value, &self.disk.sealer(), &key);
                 self.docs.insert(key.clone(), Some(Document { version, value: value.clone() }));
                 self.writes.insert((Space::Docs, key), Some(bytes));
             }
@@ -389,7 +389,7 @@ impl<'a> Batch<'a> {
         let mut head = self.heads[&key];
         head.last += 1;
         let place = entry_key(lane, head.last);
-        let bytes = codec::encode_entry(self.now, value, &self.disk.sealer, &place);
+        let bytes = codec::encode_entry(self.now, value, &self.disk.sealer(), &place);
         self.writes.insert((Space::Lanes, place), Some(bytes));
         self.set_head(key, head);
         Position(head.last)

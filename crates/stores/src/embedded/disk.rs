@@ -12,7 +12,7 @@
 //! file; what does not add up is an error that names the place, never an absence.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
 use bytes::Bytes;
 use fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy};
@@ -39,7 +39,7 @@ pub(super) struct Disk {
     pub(super) lanes: Keyspace,
     pub(super) numbers: Keyspace,
     pub(super) meta: Keyspace,
-    pub(super) sealer: Sealer,
+    pub(super) sealing: RwLock<Arc<Sealer>>,
     pub(super) floors: Floors,
     /// Which opening of the store this is, and when it was.
     pub(super) boot: u64,
@@ -184,6 +184,11 @@ impl Head {
 }
 
 impl Disk {
+    /// What seals and opens values. It may be another one in a moment, with more keys.
+    pub(super) fn sealer(&self) -> Arc<Sealer> {
+        Arc::clone(&self.sealing.read().expect("invariant: no panic under the lock"))
+    }
+
     /// A picture of one moment, for reads that must agree with each other.
     pub(super) fn snapshot(&self) -> Snapshot {
         self.db.snapshot()
@@ -196,12 +201,12 @@ impl Disk {
 
     pub(super) fn slot_key(&self, slot: &Slot) -> Vec<u8> {
         let mut key = tenant_prefix(slot.tenant());
-        key.extend_from_slice(&self.sealer.name(slot.digest()));
+        key.extend_from_slice(&self.sealer().name(slot.digest()));
         key
     }
 
     pub(super) fn encode(&self, record: &Record, key: &[u8]) -> Vec<u8> {
-        codec::encode_record(record, self.boot, &self.sealer, key)
+        codec::encode_record(record, self.boot, &self.sealer(), key)
     }
 
     /// The record in `slot` on disk.
@@ -229,7 +234,7 @@ impl Disk {
         bytes: &[u8],
         expected: Option<&Slot>,
     ) -> Result<Arc<Record>, StoreError> {
-        let decoded = codec::decode_record(bytes, &self.sealer, key);
+        let decoded = codec::decode_record(bytes, &self.sealer(), key);
         let (mut record, boot) = decoded.map_err(|error| corrupt("a record", key, &error))?;
         let slot = record.address.slot();
         let is_at_home = expected.map_or_else(|| self.slot_key(slot) == key, |want| want == slot);
@@ -257,7 +262,7 @@ impl Disk {
     }
 
     pub(super) fn open_doc(&self, key: &[u8], bytes: &[u8]) -> Result<Document, StoreError> {
-        codec::decode_document(bytes, &self.sealer, key)
+        codec::decode_document(bytes, &self.sealer(), key)
             .map(|(version, value)| Document { version, value })
             .map_err(|error| corrupt("a document", key, &error))
     }
@@ -344,7 +349,7 @@ impl Disk {
         let prefix = &entry_key(lane, 0)[..2 + lane.0.len()];
         let found = at.range(&self.lanes, from..).map(inner);
         paged(found, limit, prefix, |key, value| {
-            let (at, bytes) = codec::decode_entry(&value, &self.sealer, &key)
+            let (at, bytes) = codec::decode_entry(&value, &self.sealer(), &key)
                 .map_err(|error| corrupt("an entry", &key, &error))?;
             let position = key.last_chunk().expect("invariant: a position ends the key");
             let position = Position(u64::from_be_bytes(*position));
@@ -353,13 +358,13 @@ impl Disk {
     }
 }
 
-fn open_number(key: &[u8], bytes: Option<&Slice>) -> Result<i64, StoreError> {
+pub(super) fn open_number(key: &[u8], bytes: Option<&Slice>) -> Result<i64, StoreError> {
     bytes.map_or(Ok(0), |bytes| {
         codec::decode_number(bytes, key).map_err(|error| corrupt("a number", key, &error))
     })
 }
 
-fn open_head(key: &[u8], bytes: Option<&Slice>) -> Result<Head, StoreError> {
+pub(super) fn open_head(key: &[u8], bytes: Option<&Slice>) -> Result<Head, StoreError> {
     bytes.map_or(Ok(Head::default()), |bytes| {
         Head::decode(bytes, key).map_err(|error| corrupt("the head of a lane", key, &error))
     })

@@ -105,6 +105,7 @@ fn is_mostly_gone(shared: &Shared, now: Timestamp) -> bool {
 /// Merges the tables of records, which lets what has expired go.
 pub(super) fn compact(shared: &Shared) {
     let begun = Instant::now();
+    shared.expiry.reached(shared.clock.now());
     let before = shared.expiry.removed();
     let compacted = shared
         .disk

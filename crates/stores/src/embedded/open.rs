@@ -9,8 +9,9 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
+use onetake_core::Timestamp;
 use onetake_engine::StoreError;
 
 use super::disk::{self, Disk, Keyspaces};
@@ -133,6 +134,28 @@ impl Folder {
         move |source| OpenError::Io { folder: self.path.clone(), doing, source }
     }
 
+    /// Locks a folder that holds a store.
+    pub(super) fn lock_existing(path: &Path) -> Result<Self, OpenError> {
+        if !path.join(DATA_FOLDER).exists() {
+            let source = std::io::Error::new(std::io::ErrorKind::NotFound, "there is no store");
+            return Err(OpenError::Io { folder: path.to_path_buf(), doing: "found", source });
+        }
+        Self::lock(path)
+    }
+
+    /// Creates and locks a folder for a new store; whatever is in it already must not be touched.
+    pub(super) fn lock_new(path: &Path) -> Result<Self, OpenError> {
+        let is_empty = fs::read_dir(path).map_or(true, |mut files| files.next().is_none());
+        if !is_empty {
+            let source = std::io::Error::new(
+                std::io::ErrorKind::AlreadyExists,
+                "it holds files already; name a new folder",
+            );
+            return Err(OpenError::Io { folder: path.to_path_buf(), doing: "made", source });
+        }
+        Self::lock(path)
+    }
+
     /// Creates the folder where there is none, and locks it.
     pub(super) fn lock(path: &Path) -> Result<Self, OpenError> {
         let io = |doing| move |source| OpenError::Io { folder: path.to_path_buf(), doing, source };
@@ -172,6 +195,11 @@ impl Folder {
         self.path.join(DATA_FOLDER)
     }
 
+    /// Writes the format. A copy gets it last, so that half a copy is no store.
+    pub(super) fn write_format(&self) -> std::io::Result<()> {
+        write_synced(&self.path.join(FORMAT_FILE), format!("{FORMAT}\n").as_bytes())
+    }
+
     /// Checks the format, and writes it into a new folder.
     fn check_format(&self) -> Result<(), OpenError> {
         let file = self.path.join(FORMAT_FILE);
@@ -187,7 +215,7 @@ impl Folder {
                     let what = format!("the file {FORMAT_FILE} is missing");
                     return Err(OpenError::Damaged { folder: self.path.clone(), what });
                 }
-                write_synced(&file, format!("{FORMAT}\n").as_bytes()).map_err(self.io("written"))
+                self.write_format().map_err(self.io("written"))
             }
             Err(error) => Err(self.io("read")(error)),
         }
@@ -266,6 +294,20 @@ pub(super) const fn said(fault: Fault) -> &'static str {
     }
 }
 
+/// Opens the files to look at them. Nothing is written but what the engine below mends by itself.
+pub(super) fn open_to_look(folder: &Folder, options: &Options) -> Result<Disk, OpenError> {
+    folder.check_format()?;
+    folder.check_journal()?;
+    let keyspaces = open_files(folder, options, &Arc::new(Expiry::default()))?;
+    let known = Known::read(&keyspaces, folder)?;
+    let sealer = unseal(folder, &keyspaces, &options.keys, known.ring.as_deref(), false)?;
+    let Keyspaces { db, slots, docs, lanes, numbers, meta } = keyspaces;
+    let sealing = RwLock::new(Arc::new(sealer));
+    let opened_at = known.last_seen.map_or(Timestamp::ZERO, |seen| seen.store);
+    let (floors, boot) = (Floors::default(), known.boot);
+    Ok(Disk { db, slots, docs, lanes, numbers, meta, sealing, floors, boot, opened_at })
+}
+
 /// Opens everything that the threads of the store share.
 pub(super) fn open(folder: &Folder, options: Options) -> Result<Shared, OpenError> {
     folder.check_format()?;
@@ -292,7 +334,8 @@ pub(super) fn open(folder: &Folder, options: Options) -> Result<Shared, OpenErro
     let Keyspaces { db, slots, docs, lanes, numbers, meta } = keyspaces;
     let opened_at = clock.opened_at();
     let floors = Floors::default();
-    let disk = Disk { db, slots, docs, lanes, numbers, meta, sealer, floors, boot, opened_at };
+    let sealing = RwLock::new(Arc::new(sealer));
+    let disk = Disk { db, slots, docs, lanes, numbers, meta, sealing, floors, boot, opened_at };
     let mut batch = disk.batch();
     batch.insert(&disk.meta, "boot", boot.to_be_bytes());
     batch.insert(&disk.meta, "clock", super::writer::last_seen(opened_at).encode());

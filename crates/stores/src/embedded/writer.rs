@@ -273,7 +273,7 @@ fn tell_unknown(told: Vec<Told>, shared: &Shared) {
             Told::Swap(ear, Swap::Lost(_)) => say(ear, shared, Err(lost())),
             Told::Commit(ear, Commit::Conflict { .. }) => say(ear, shared, Err(lost())),
             Told::Commit(ear, Commit::Committed { .. } | Commit::Repeated | Commit::Unknown) => {
-                say(ear, shared, Ok(Commit::Unknown))
+                say(ear, shared, Ok(Commit::Unknown));
             }
             Told::Removed(ear, _) => say(ear, shared, Err(lost())),
             Told::Noted(ear) => say(ear, shared, Err(lost())),

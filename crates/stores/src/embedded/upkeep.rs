@@ -1,0 +1,373 @@
+//! What an operator does with the files of a store: look, verify, copy, change keys.
+//!
+//! Looking never repairs. A copy is taken of one moment while the store goes on, and is a store of
+//! its own, complete or not openable at all. Verifying reads everything and says of each damage
+//! where it is, what it means and what to do.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use fjall::{Keyspace, PersistMode, Readable, Snapshot};
+use onetake_core::{Phase, Tenant, Timestamp};
+use onetake_engine::{Lane, StoreError};
+use tokio::sync::oneshot;
+
+use super::Embedded;
+use super::disk::{self, Disk, Head, failed};
+use super::inspect::{JournalEnd, inspect_journals};
+use super::open::{Folder, OpenError, open_to_look, said};
+use super::options::Options;
+use super::writer::Op;
+use crate::codec;
+use crate::seal::{MasterKey, Sealer};
+
+/// How many damaged places a report names; the rest is counted.
+const FINDINGS_MAX: usize = 1_000;
+
+/// What a store holds and how it is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stats {
+    /// Where it is.
+    pub folder: PathBuf,
+    /// Its time.
+    pub now: Timestamp,
+    /// When it was opened.
+    pub opened_at: Timestamp,
+    /// How often it was opened.
+    pub boot: u64,
+    /// Whether values are sealed.
+    pub sealed: bool,
+    /// Records that count, and their bytes, about.
+    pub records: u64,
+    /// See `records`.
+    pub bytes: u64,
+    /// The same for each tenant.
+    pub tenants: Vec<(Tenant, u64, u64)>,
+    /// Whether counting has ended; after a crash it takes a moment.
+    pub counted: bool,
+    /// Slots in memory.
+    pub in_memory: usize,
+    /// How often the disk was asked for a slot.
+    pub loads: u64,
+    /// Operations that stand in line.
+    pub queued: usize,
+    /// Batches since it was opened; each was one sync.
+    pub batches: u64,
+    /// Values written since it was opened.
+    pub written: u64,
+    /// Expired records that compaction removed since it was opened.
+    pub expired: u64,
+    /// Bytes on disk.
+    pub disk_bytes: u64,
+    /// Bytes left on that disk, where the system tells.
+    pub free_bytes: Option<u64>,
+    /// Why it is lost, if it is.
+    pub lost: Option<String>,
+}
+
+/// One place that is damaged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Where.
+    pub place: String,
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub advice: String,
+}
+
+/// What verifying found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Checked {
+    /// Whole batches in the journals.
+    pub batches: u64,
+    /// Records that are whole, by phase: claimed, done, released, unknown.
+    pub records: [u64; 4],
+    /// Documents that are whole.
+    pub documents: u64,
+    /// Entries of lanes that are whole.
+    pub entries: u64,
+    /// Counters, cursors and lanes.
+    pub numbers: u64,
+    /// What is damaged.
+    pub findings: Vec<Finding>,
+    /// Damaged places beyond those.
+    pub more: u64,
+}
+
+impl Checked {
+    /// Whether nothing is damaged.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    fn found(&mut self, place: impl Into<String>, what: impl Into<String>, advice: &str) {
+        if self.findings.len() >= FINDINGS_MAX {
+            self.more += 1;
+            return;
+        }
+        let advice = advice.to_owned();
+        self.findings.push(Finding { place: place.into(), what: what.into(), advice });
+    }
+}
+
+const RESTORE: &str = "restore the newest backup into a new folder; keep this one aside: \
+                       it may still tell what was executed since";
+const MOVE_AWAY: &str = "stop using this disk; copy the folder as it is before anything else";
+
+/// What copying copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Copied {
+    /// Values.
+    pub values: u64,
+    /// Their bytes, keys included.
+    pub bytes: u64,
+}
+
+impl Embedded {
+    /// What the store holds and how it is doing.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let shared = self.shared();
+        let now = shared.clock.now();
+        let (records, bytes) = shared.tally().all(now);
+        let mut tenants = shared.tally().tenants(now);
+        tenants.sort_unstable();
+        Stats {
+            folder: self.folder().to_path_buf(),
+            now,
+            opened_at: shared.disk.opened_at,
+            boot: shared.disk.boot,
+            sealed: matches!(&*shared.disk.sealer(), Sealer::Sealed(_)),
+            records,
+            bytes,
+            tenants,
+            counted: shared.counted.load(Ordering::Acquire),
+            in_memory: shared.front.len(),
+            loads: shared.front.loads(),
+            queued: shared.queue.len(),
+            batches: shared.batches.load(Ordering::Relaxed),
+            written: shared.written.load(Ordering::Relaxed),
+            expired: shared.expiry.removed(),
+            disk_bytes: shared.disk.db.disk_space().unwrap_or(0),
+            free_bytes: shared.free_bytes(),
+            lost: shared.fate.get().cloned(),
+        }
+    }
+
+    /// Copies the store as it is at one moment into the new folder `to`, while it goes on.
+    ///
+    /// # Errors
+    /// When `to` holds anything already, or a disk fails. An unfinished copy cannot be opened.
+    ///
+    /// # Cancel safety
+    /// The copy goes on and is completed.
+    pub async fn backup(&self, to: impl AsRef<Path>) -> Result<Copied, OpenError> {
+        let (store, to) = (self.clone(), to.as_ref().to_path_buf());
+        elsewhere(move || copy(&store.shared().disk, &to)).await
+    }
+
+    /// Reads everything and verifies it, while the store goes on.
+    ///
+    /// # Cancel safety
+    /// Only reads.
+    pub async fn verify(&self) -> Checked {
+        let store = self.clone();
+        elsewhere(move || {
+            let mut checked = Checked::default();
+            verify(&store.shared().disk, &mut checked);
+            checked
+        })
+        .await
+    }
+
+    /// Seals with a new key from now on, wrapped by `master`, which may be a new one too. What is
+    /// stored stays readable.
+    ///
+    /// # Errors
+    /// When the store is not sealed, or fails.
+    ///
+    /// # Cancel safety
+    /// The key is changed or not; calling again is safe.
+    pub async fn rotate(&self, master: &MasterKey) -> Result<(), StoreError> {
+        let disk = &self.shared().disk;
+        let Sealer::Sealed(ring) = &*disk.sealer() else {
+            return Err(StoreError::Malformed("the store is not sealed"));
+        };
+        let mut ring = ring.clone();
+        ring.rotate();
+        let bytes = ring.wrap(master);
+        let answer = self.ask(bytes.len(), &[], |ear| Op::Note { word: "ring", bytes, ear })?;
+        let lost = |_| Err(StoreError::Unavailable("the store is closing".into()));
+        answer.await.unwrap_or_else(lost)?;
+        // Only now may anything be sealed with the new key: it is on disk.
+        let sealer = std::sync::Arc::new(Sealer::Sealed(ring));
+        *disk.sealing.write().expect("invariant: no panic under the lock") = sealer;
+        Ok(())
+    }
+
+    /// Lets what has expired leave the disk now instead of when tables are merged anyway.
+    ///
+    /// # Cancel safety
+    /// The compaction goes on.
+    pub async fn compact(&self) {
+        let store = self.clone();
+        elsewhere(move || super::house::compact(store.shared())).await;
+    }
+}
+
+/// Runs long work on a thread of its own: it would hold up others here.
+async fn elsewhere<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (ear, answer) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("onetake-upkeep".into());
+    let spawned = thread.spawn(move || drop(ear.send(work())));
+    spawned.expect("invariant: the system lets a process have threads");
+    answer.await.expect("invariant: work does not panic")
+}
+
+/// Verifies a store that no process has open. What is damaged is a finding; only what keeps us from
+/// looking is an error.
+///
+/// # Errors
+/// When the folder is locked, is no store, or its key is missing.
+pub fn check(folder: impl AsRef<Path>, options: &Options) -> Result<Checked, OpenError> {
+    let folder = Folder::lock_existing(folder.as_ref())?;
+    let mut checked = Checked::default();
+    check_journals(&folder, &mut checked);
+    match open_to_look(&folder, options) {
+        Ok(disk) => verify(&disk, &mut checked),
+        Err(OpenError::Damaged { what, .. }) => {
+            if checked.is_whole() {
+                checked.found("the files", what, RESTORE);
+            }
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(checked)
+}
+
+fn check_journals(folder: &Folder, checked: &mut Checked) {
+    let reports = match inspect_journals(&folder.data()) {
+        Ok(reports) => reports,
+        Err(error) => return checked.found("the journals", error.to_string(), MOVE_AWAY),
+    };
+    for report in reports {
+        checked.batches += report.batches;
+        let file = report.file.file_name().unwrap_or_default().display().to_string();
+        match report.end {
+            JournalEnd::Damaged { at, fault, .. } => {
+                checked.found(format!("journal {file}, byte {at}"), said(fault), RESTORE);
+            }
+            JournalEnd::Clean { .. } | JournalEnd::Torn { .. } => {}
+        }
+    }
+}
+
+/// Reads every value of every keyspace.
+fn verify(disk: &Disk, checked: &mut Checked) {
+    let at = disk.snapshot();
+    each(&at, &disk.slots, "records", checked, |key, value, checked| {
+        let record = disk.open_record(key, value, None)?;
+        checked.records[match record.phase {
+            Phase::Claimed { .. } => 0,
+            Phase::Done { .. } => 1,
+            Phase::Released { .. } => 2,
+            Phase::Unknown { .. } => 3,
+        }] += 1;
+        Ok(())
+    });
+    each(&at, &disk.docs, "documents", checked, |key, value, checked| {
+        disk.open_doc(key, value)?;
+        checked.documents += 1;
+        Ok(())
+    });
+    let sealer = disk.sealer();
+    each(&at, &disk.lanes, "lanes", checked, |key, value, checked| {
+        codec::decode_entry(value, &sealer, key)
+            .map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        checked.entries += 1;
+        Ok(())
+    });
+    each(&at, &disk.numbers, "numbers", checked, |key, value, checked| {
+        checked.numbers += 1;
+        match key.split_first() {
+            Some((b'l', lane)) => {
+                let head = disk::open_head(key, Some(value))?;
+                check_lane(disk, &at, lane, head)
+            }
+            Some(_) | None => disk::open_number(key, Some(value)).map(drop),
+        }
+    });
+}
+
+/// Every entry between the ends of a lane must be there.
+fn check_lane(disk: &Disk, at: &Snapshot, lane: &[u8], head: Head) -> Result<(), StoreError> {
+    let lane = Lane(bytes::Bytes::copy_from_slice(lane));
+    let range = disk::entry_key(&lane, head.first)..=disk::entry_key(&lane, head.last);
+    let wanted = (head.last + 1).saturating_sub(head.first);
+    let there = if wanted == 0 { 0 } else { at.range(&disk.lanes, range).count() as u64 };
+    if there == wanted {
+        return Ok(());
+    }
+    Err(StoreError::Corrupt(format!("a lane has {there} of {wanted} entries")))
+}
+
+fn each(
+    at: &Snapshot,
+    keyspace: &Keyspace,
+    name: &str,
+    checked: &mut Checked,
+    mut look: impl FnMut(&fjall::Slice, &fjall::Slice, &mut Checked) -> Result<(), StoreError>,
+) {
+    for (number, guard) in at.iter(keyspace).enumerate() {
+        let looked = match guard.into_inner() {
+            Ok((key, value)) => look(&key, &value, checked),
+            Err(error) => {
+                // The engine cannot go on behind a block that it cannot read.
+                let what = failed(&error).to_string();
+                return checked.found(format!("{name}, from number {number} on"), what, RESTORE);
+            }
+        };
+        if let Err(error) = looked {
+            checked.found(format!("{name}, number {number}"), error.to_string(), RESTORE);
+        }
+    }
+}
+
+/// Copies the picture of one moment, key by key.
+fn copy(disk: &Disk, to: &Path) -> Result<Copied, OpenError> {
+    let folder = Folder::lock_new(to)?;
+    let broken = |error: fjall::Error| {
+        let source = std::io::Error::other(failed(&error).to_string());
+        OpenError::Io { folder: folder.path().to_path_buf(), doing: "copied", source }
+    };
+    let at = disk.snapshot();
+    let expiry = std::sync::Arc::default();
+    let target = disk::open(&folder.data(), 8 << 20, &expiry).map_err(broken)?;
+    let pairs = [
+        (&disk.slots, &target.slots),
+        (&disk.docs, &target.docs),
+        (&disk.lanes, &target.lanes),
+        (&disk.numbers, &target.numbers),
+        (&disk.meta, &target.meta),
+    ];
+    let mut copied = Copied::default();
+    for (from, into) in pairs {
+        let mut ingestion = into.start_ingestion().map_err(broken)?;
+        for guard in at.iter(from) {
+            let (key, value) = guard.into_inner().map_err(broken)?;
+            copied.values += 1;
+            copied.bytes += (key.len() + value.len()) as u64;
+            ingestion.write(key, value).map_err(broken)?;
+        }
+        ingestion.finish().map_err(broken)?;
+    }
+    target.db.persist(PersistMode::SyncAll).map_err(broken)?;
+    drop(target);
+    let io =
+        |source| OpenError::Io { folder: folder.path().to_path_buf(), doing: "completed", source };
+    folder.write_format().map_err(io)?;
+    folder.mark_closed();
+    Ok(copied)
+}
