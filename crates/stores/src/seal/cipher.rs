@@ -17,21 +17,18 @@ pub(super) const TAG_BYTES: usize = 16;
 /// 32 secret bytes, overwritten when they are dropped.
 pub(super) type Secret = Zeroizing<[u8; 32]>;
 
-/// Bytes that nobody can guess.
-fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    OsRng.fill_bytes(&mut bytes);
-    bytes
-}
-
-/// A new key.
+/// A new key, which nobody can guess. It is made where it stays, so that no copy is left behind.
 pub(super) fn secret() -> Secret {
-    Zeroizing::new(random())
+    let mut key = Zeroizing::new([0; 32]);
+    OsRng.fill_bytes(key.as_mut_slice());
+    key
 }
 
 /// A number used once: 192 random bits do not repeat within the life of a key.
 pub(super) fn nonce() -> [u8; NONCE_BYTES] {
-    random()
+    let mut bytes = [0; NONCE_BYTES];
+    OsRng.fill_bytes(&mut bytes);
+    bytes
 }
 
 /// Seals `out[start..]` in place and appends the tag. The nonce stands right before `start`; what

@@ -184,3 +184,69 @@ impl KeyRing {
         cipher::keyed_hash(&*self.name_key, digest)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The body of a ring: its rule for plain values, its generations, and what comes after.
+    fn body(plain: u8, generations: &[u32], rest: &[u8]) -> Vec<u8> {
+        let mut out = vec![plain];
+        out.extend_from_slice(&[7; 32]);
+        put_count(&mut out, generations.len());
+        for number in generations {
+            out.extend_from_slice(&number.to_be_bytes());
+            out.extend_from_slice(&[8; 32]);
+        }
+        out.extend_from_slice(rest);
+        out
+    }
+
+    #[test]
+    fn a_ring_is_read_only_if_it_could_have_been_written() {
+        let read = |plain, generations: &[u32], rest: &[u8]| {
+            KeyRing::read(&body(plain, generations, rest)).map(|ring| format!("{ring:?}"))
+        };
+        let shown = |text: &str| Ok(text.to_owned());
+        let malformed = |text| Err(CodecError::Malformed(text));
+        assert_eq!(read(0, &[1], b""), shown("KeyRing(generations [1], plain values Refused)"));
+        assert_eq!(
+            read(1, &[3, 9], b"\x01\x00"),
+            shown("KeyRing(generations [3, 9], plain values Readable)")
+        );
+        assert_eq!(read(2, &[1], b""), malformed("its rule for plain values is none"));
+        assert_eq!(read(0, &[], b""), malformed("it has no generation"));
+        assert_eq!(read(0, &[2, 1], b""), malformed("its generations are out of order"));
+        assert_eq!(read(0, &[2, 2], b""), malformed("its generations are out of order"));
+        assert_eq!(read(0, &[1], b"\x81\x00"), Err(CodecError::Critical { tag: 0x81 }));
+        assert_eq!(read(0, &[1], b"\x01"), Err(CodecError::Cut));
+        let whole = body(0, &[1, 2], b"");
+        for length in 0..whole.len() {
+            assert!(KeyRing::read(&whole[..length]).is_err(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn a_generation_is_never_numbered_like_one_before() {
+        let mut ring = KeyRing::fresh();
+        ring.rotate();
+        ring.forget_before(2);
+        ring.rotate();
+        assert_eq!(ring.generations().collect::<Vec<_>>(), [2, 3]);
+        assert_ne!(*ring.key(2).unwrap(), *ring.key(3).unwrap());
+        assert!(ring.key(1).is_none());
+        ring.forget_before(0);
+        assert_eq!(ring.generations().len(), 2, "there is nothing before the first");
+    }
+
+    /// X11
+    #[test]
+    fn x11_a_wrapping_holds_no_key_and_differs_each_time() {
+        let (ring, master) = (KeyRing::fresh(), MasterKey::new([5; 32]));
+        let wrapped = ring.wrap(&master);
+        let holds = |part: &[u8]| wrapped.windows(part.len()).any(|window| window == part);
+        assert!(!holds(&ring.name_key[..]) && !holds(&ring.current_key()[..]));
+        assert!(!holds(&master.secret()[..]));
+        assert_ne!(wrapped, ring.wrap(&master));
+    }
+}
