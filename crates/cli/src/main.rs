@@ -21,7 +21,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show on this machine what becomes of retries: six scenes, a real side effect, one table
+    /// Show on this machine what becomes of retries: seven scenes, a real side effect, one table
     Demo(demo::Args),
 }
 

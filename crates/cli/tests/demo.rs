@@ -22,16 +22,16 @@ fn row(table: &str, label: &str) -> String {
 }
 
 #[test]
-fn the_demo_shows_six_scenes_and_a_table_without_an_unsaid_execution() {
+fn the_demo_shows_seven_scenes_and_a_table_without_an_unsaid_execution() {
     let output = onetake(&["demo", "--once"]);
     let shown = text(&output.stdout);
     assert!(output.status.success(), "{shown}\n{}", text(&output.stderr));
-    assert_eq!(shown.matches("   ok: ").count(), 6, "{shown}");
+    assert_eq!(shown.matches("   ok: ").count(), 7, "{shown}");
     let (_, table) = shown.split_once("In all").unwrap();
     let rows = ["sent", "executed", "ledger lines", "executed twice, unsaid"];
-    assert_eq!(rows.map(|label| row(table, label)), ["1,034", "17", "15", "0"]);
+    assert_eq!(rows.map(|label| row(table, label)), ["1,040", "20", "17", "0"]);
     assert!(table.contains("Every promise held."), "{table}");
-    for said in ["receipt 1, replayed", "key_mismatch", "outcome_unknown", "fenced"] {
+    for said in ["receipt 1, replayed", "key_mismatch", "outcome_unknown", "fenced", "signal: 9"] {
         assert!(shown.contains(said), "`{said}` is not said:\n{shown}");
     }
 }
@@ -49,20 +49,20 @@ fn json_is_the_table_and_nothing_else() {
     let mut table: Value = serde_json::from_slice(&output.stdout).unwrap();
     // Which of the two a caller gets who comes as the first one ends is a matter of moments.
     let [replayed, joined] = ["replayed", "joined"].map(|row| table[row].as_u64().unwrap());
-    assert!(replayed >= 24 && joined > 900, "{table}");
+    assert!(replayed >= 26 && joined > 900, "{table}");
     table["replayed"] = json!(replayed + joined);
     table["joined"] = json!(0);
     let expected = json!({
-        "sent": 1_034,
-        "executed": 17,
-        "recoveries": 1,
+        "sent": 1_040,
+        "executed": 20,
+        "recoveries": 2,
         "failed": 1,
         "fenced": 1,
-        "replayed": 24 + 991,
+        "replayed": 26 + 991,
         "joined": 0,
         "refused": 1,
-        "unknown": 1,
-        "ledger_lines": 15,
+        "unknown": 2,
+        "ledger_lines": 17,
         "executed_twice_unsaid": 0,
         "broken": [],
     });

@@ -41,7 +41,7 @@ pub(crate) struct Inner<S> {
     pub(crate) tasks: TaskTracker,
     executing: AtomicUsize,
     stopping: AtomicBool,
-    pub(crate) sweeper: Sweeper,
+    pub(crate) sweeper: Sweeper<S>,
 }
 
 impl<S> Clone for Engine<S> {

@@ -26,6 +26,8 @@ pub struct Limits {
     pub sweep_every: Duration,
     /// How many records the sweeper looks at in one step.
     pub sweep_step: usize,
+    /// How often unknown outcomes that nobody settled are looked for. It looks at every record.
+    pub unknowns_every: Duration,
     /// How long an unknown outcome that nobody settles is held before it ends, with an audit entry.
     pub hold_retention: Duration,
 }
@@ -42,6 +44,7 @@ impl Default for Limits {
             look_every: Duration::from_secs(1),
             sweep_every: Duration::from_secs(60),
             sweep_step: 1_000,
+            unknowns_every: Duration::from_secs(60 * 60),
             hold_retention: Duration::from_secs(30 * 24 * 60 * 60),
         }
     }

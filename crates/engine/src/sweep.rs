@@ -29,15 +29,24 @@ const ENDED_TOMBSTONE: Duration = Duration::from_secs(60 * 60);
 const STEPS_MAX: usize = 1_000_000;
 
 /// The tasks of housekeeping, each started once and ended with the engine.
-#[derive(Debug, Default)]
-pub(crate) struct Sweeper {
+#[derive(Debug)]
+pub(crate) struct Sweeper<S> {
+    /// How to start what only a journal can do, once somebody asked for it.
+    asked: OnceLock<fn(&Engine<S>)>,
     /// Removes what has expired; started with the first walk.
     expired: OnceLock<JoinHandle<()>>,
     /// Ends forgotten unknowns; started where a store can.
     unknowns: OnceLock<JoinHandle<()>>,
 }
 
-impl Sweeper {
+impl<S> Default for Sweeper<S> {
+    fn default() -> Self {
+        let (asked, expired, unknowns) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { asked, expired, unknowns }
+    }
+}
+
+impl<S> Sweeper<S> {
     pub(crate) fn stop(&self) {
         [&self.expired, &self.unknowns]
             .into_iter()
@@ -46,7 +55,7 @@ impl Sweeper {
     }
 }
 
-impl Drop for Sweeper {
+impl<S> Drop for Sweeper<S> {
     fn drop(&mut self) {
         self.stop();
     }
@@ -83,26 +92,34 @@ impl<S: Slots> Engine<S> {
         Ok((swept.removed, swept.done))
     }
 
-    /// Starts the sweeper, once, where the store needs one.
+    /// Starts the sweeper, once, where the store needs one, and what else was asked for.
     pub(crate) fn start_sweeper(&self) {
+        if let Some(start) = self.0.sweeper.asked.get() {
+            start(self);
+        }
         if self.0.store.forgets_by_itself() {
             return;
         }
-        let round = |engine: Self| async move { engine.cleanup().await.map(drop) };
-        self.0.sweeper.expired.get_or_init(|| every_now_and_then(self, round));
+        let (every, round) =
+            (
+                self.0.limits.sweep_every,
+                |engine: Self| async move { engine.cleanup().await.map(drop) },
+            );
+        self.0.sweeper.expired.get_or_init(|| every_now_and_then(self, every, round));
     }
 }
 
 /// Does `round` every now and then, for as long as the engine is there.
 fn every_now_and_then<S: Slots, Fut>(
     engine: &Engine<S>,
+    every: Duration,
     round: impl Fn(Engine<S>) -> Fut + Send + 'static,
 ) -> JoinHandle<()>
 where
     Fut: Future<Output = Result<(), RunError>> + Send,
 {
     // The task must not keep the engine alive.
-    let (weak, every) = (Arc::downgrade(&engine.0), engine.0.limits.sweep_every);
+    let weak = Arc::downgrade(&engine.0);
     tokio::spawn(async move {
         loop {
             sleep(every).await;
@@ -128,12 +145,20 @@ struct Ended<'a> {
 
 impl<S: Journal> Engine<S> {
     /// Starts the housekeeping of a store with a journal, once: what has expired goes, and unknown
-    /// outcomes that nobody settled within the hold retention end. A transaction starts it by
-    /// itself.
+    /// outcomes that nobody settled within the hold retention end. A transaction asks for it by
+    /// itself. Where there is no runtime yet, it begins with the first walk.
     pub fn keep_house(&self) {
-        self.start_sweeper();
-        let round = |engine: Self| async move { engine.end_forgotten_unknowns().await.map(drop) };
-        self.0.sweeper.unknowns.get_or_init(|| every_now_and_then(self, round));
+        self.0.sweeper.asked.get_or_init(|| Self::watch_unknowns);
+        if tokio::runtime::Handle::try_current().is_ok() {
+            self.start_sweeper();
+        }
+    }
+
+    fn watch_unknowns(&self) {
+        let (every, round) = (self.0.limits.unknowns_every, |engine: Self| async move {
+            engine.end_forgotten_unknowns().await.map(drop)
+        });
+        self.0.sweeper.unknowns.get_or_init(|| every_now_and_then(self, every, round));
     }
 
     /// Ends unknown outcomes that nobody settled within the hold retention: their keys become free,

@@ -387,7 +387,7 @@ async fn x3_forgotten_unknowns_end_with_an_audit_entry() {
     assert!(matches!(node.run(ask("young"), never).await, Ok(Answer::Unknown { .. })));
     node.keep_house();
     bench.clock.jump(Duration::from_secs(3_600));
-    sleep(limits.sweep_every + Duration::from_secs(1)).await;
+    sleep(limits.unknowns_every + Duration::from_secs(1)).await;
     let unasked = node.run(ask("young"), at_once(value("new"))).await;
     assert!(matches!(unasked, Ok(Answer::Executed { .. })), "{unasked:?}");
     assert!(matches!(node.run(ask("young"), never).await, Ok(Answer::Replayed { .. })));

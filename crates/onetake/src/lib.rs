@@ -4,8 +4,9 @@
 //! # The words of this crate
 //!
 //! The everyday words are here at the top. The rule is whole in [`core`], the walks and what a
-//! store must do in [`engine`], the door for functions in `activity` (a feature, on by default).
-//! This crate only gathers: it holds no rule, no state and no door of its own.
+//! store must do in [`engine`], the door for functions in `activity` and the durable stores in
+//! `stores` (features, on by default). This crate only gathers: it holds no rule, no state and no
+//! door of its own.
 
 #[cfg(feature = "activity")]
 pub use onetake_activity as activity;
@@ -20,6 +21,40 @@ pub use onetake_core::{
 };
 pub use onetake_engine as engine;
 pub use onetake_engine::{Answer, Attempt, Claim, Engine, Limits, Memory, RunError, Tried};
+#[cfg(feature = "embedded")]
+pub use onetake_stores as stores;
+#[cfg(feature = "embedded")]
+pub use onetake_stores::Embedded;
+
+/// Why an operation could not be opened.
+#[cfg(all(feature = "activity", feature = "embedded"))]
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Store(#[from] stores::OpenError),
+    /// The operation has no name.
+    #[error(transparent)]
+    Name(#[from] core::NameError),
+}
+
+/// The operation `operation` on a durable store in `folder`, which is made where there is none.
+///
+/// One process opens a folder at a time. For several operations on one store, open it once and
+/// share it: [`Embedded::open`](stores::Embedded::open), [`Engine::new`], [`Executor::named`].
+///
+/// # Errors
+/// An [`OpenError`] that says what is in the way and what to do.
+#[cfg(all(feature = "activity", feature = "embedded"))]
+pub fn open(
+    folder: impl AsRef<std::path::Path>,
+    operation: &str,
+) -> Result<Executor<Embedded>, OpenError> {
+    let engine = Engine::new(Embedded::open(folder)?);
+    engine.keep_house();
+    Ok(Executor::named(engine, operation)?)
+}
 
 /// The operation `operation` on a store in memory: for first steps and for tests, because all that
 /// it remembers is gone with the process.

@@ -1,7 +1,8 @@
 //! `onetake demo`: shows on this machine what becomes of retries.
 //!
-//! Everything is real: many tasks at once, a file that only grows as the side effect, and an audit
-//! that reads that file again at the end. Nothing survives the command, for its store is in memory.
+//! Everything is real: many tasks at once, a durable store in a temporary folder, a file that only
+//! grows as the side effect, a process that is killed, and an audit that reads that file again at
+//! the end. Nothing survives the command.
 //! The demo never corrects a number: a promise that did not hold is said, and the exit code is 1.
 
 mod counts;
@@ -9,6 +10,7 @@ mod ledger;
 mod scenes;
 mod shop;
 mod stage;
+mod victim;
 
 use std::process::ExitCode;
 
@@ -27,6 +29,9 @@ pub(crate) struct Args {
     /// Print the table as JSON and nothing else
     #[arg(long)]
     json: bool,
+    /// Be the process that is killed
+    #[arg(long, hide = true)]
+    victim: bool,
 }
 
 /// Plays the scenes and prints the table.
@@ -35,9 +40,12 @@ pub(crate) struct Args {
 /// When the demo itself could not run: no temporary file, no threads.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // Nothing is kept up after the table yet, so both ways are the same.
-    let Args { once: _, json } = *args;
-    let (stage, shop) = (Stage::new(json), Shop::open()?);
-    let report = Runtime::new()?.block_on(play(&shop, &stage))?;
+    let Args { once: _, json, victim } = *args;
+    if victim {
+        return victim::die().map(|()| ExitCode::FAILURE);
+    }
+    let stage = Stage::new(json);
+    let report = Runtime::new()?.block_on(async { play(&Shop::open()?, &stage).await })?;
     if json {
         stage::print(&serde_json::to_string_pretty(&report)?);
     } else {
@@ -91,8 +99,13 @@ async fn play(shop: &Shop, stage: &Stage) -> Result<Report> {
 mod tests {
     use super::*;
 
-    fn played(shop: &Shop) -> Report {
-        Runtime::new().unwrap().block_on(play(shop, &Stage::new(true))).unwrap()
+    fn played(prepare: impl FnOnce(&Shop)) -> Report {
+        let play = async {
+            let shop = Shop::open().unwrap();
+            prepare(&shop);
+            play(&shop, &Stage::new(true)).await.unwrap()
+        };
+        Runtime::new().unwrap().block_on(play)
     }
 
     fn is_failure(report: &Report) -> bool {
@@ -101,16 +114,14 @@ mod tests {
 
     #[test]
     fn a_demo_whose_promises_held_succeeds() {
-        let report = played(&Shop::open().unwrap());
+        let report = played(|_| ());
         assert_eq!(report.broken, [""; 0]);
         assert!(!is_failure(&report));
     }
 
     #[test]
     fn a_payment_that_was_taken_behind_the_records_is_found_and_fails_the_demo() {
-        let shop = Shop::open().unwrap();
-        shop.ledger().charge("order-1").unwrap();
-        let report = played(&shop);
+        let report = played(|shop| drop(shop.ledger().charge("order-1").unwrap()));
         assert_eq!(report.counts.get(Count::Unsaid), 1);
         assert_eq!(report.broken, ["effects that no record admits to: 1"]);
         assert!(is_failure(&report));

@@ -1,7 +1,7 @@
 //! The side effect of the demo: a file that only grows, one line for each payment taken.
 //!
 //! It knows nothing of keys, claims or retries, and refuses nothing: it is the world outside, which
-//! takes a payment twice if it is asked twice.
+//! takes a payment twice if it is asked twice. Another process may hold the same file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -24,9 +24,9 @@ pub(super) struct Receipt {
 #[derive(Debug)]
 pub(super) struct Ledger {
     path: PathBuf,
-    /// How many lines were written, and where the next one goes.
-    pen: Mutex<(usize, File)>,
-    _folder: TempDir,
+    pen: Mutex<File>,
+    /// Where everything of the demo is; goes away with the ledger that made it.
+    folder: Option<TempDir>,
 }
 
 impl Ledger {
@@ -35,7 +35,19 @@ impl Ledger {
         let folder = tempfile::Builder::new().prefix("onetake-demo-").tempdir()?;
         let path = folder.path().join("ledger.jsonl");
         let file = OpenOptions::new().create_new(true).append(true).open(&path)?;
-        Ok(Self { path, pen: Mutex::new((0, file)), _folder: folder })
+        Ok(Self { path, pen: Mutex::new(file), folder: Some(folder) })
+    }
+
+    /// The file that another process made.
+    pub(super) fn join(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().append(true).open(path)?;
+        Ok(Self { path: path.to_path_buf(), pen: Mutex::new(file), folder: None })
+    }
+
+    /// A folder of this name beside the file, which goes away with it.
+    pub(super) fn beside(&self, name: &str) -> PathBuf {
+        let home = self.folder.as_ref().map_or(Path::new("."), TempDir::path);
+        home.join(name)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -45,11 +57,10 @@ impl Ledger {
     /// Takes a payment for `order`. This is the effect: nobody can take it back.
     pub(super) fn charge(&self, order: &str) -> io::Result<Receipt> {
         let mut pen = self.pen.lock().expect("invariant: no panic while writing");
-        let receipt = Receipt { number: pen.0 + 1, order: order.to_owned() };
+        let receipt = Receipt { number: self.read()?.len() + 1, order: order.to_owned() };
         let mut line = serde_json::to_vec(&receipt)?;
         line.push(b'\n');
-        pen.1.write_all(&line)?;
-        pen.0 += 1;
+        pen.write_all(&line)?;
         Ok(receipt)
     }
 
@@ -79,6 +90,16 @@ mod tests {
         assert_eq!(ledger.read().unwrap(), [first.clone(), second]);
         assert_eq!(ledger.find("order-1").unwrap(), Some(first));
         assert_eq!(ledger.find("order-2").unwrap(), None);
+    }
+
+    #[test]
+    fn two_processes_may_write_to_one_file() {
+        let ledger = Ledger::open().unwrap();
+        let other = Ledger::join(ledger.path()).unwrap();
+        let receipts = [ledger.charge("a").unwrap(), other.charge("b").unwrap()];
+        assert_eq!(ledger.read().unwrap(), receipts);
+        drop(other);
+        assert!(ledger.path().exists(), "it belongs to the one that made it");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The six scenes, and the numbers that each must come to.
+//! The seven scenes, and the numbers that each must come to.
 //!
 //! Nothing here sleeps to let something happen: callers wait for events, and whoever waits for a
 //! lease to lapse waits inside Onetake, as a caller would.
@@ -21,6 +21,7 @@ use super::counts::grouped;
 use super::ledger::Receipt;
 use super::shop::{Order, SHORT_LEASE, Shop};
 use super::stage::Stage;
+use super::victim;
 
 type Played<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
@@ -43,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How often the moving line is drawn.
 const FRAME: Duration = Duration::from_millis(2);
 
-pub(super) const ALL: [Scene; 6] = [
+pub(super) const ALL: [Scene; 7] = [
     Scene {
         title: "A burst of retries of one order",
         expected: &[(Sent, BURST), (Executed, 1), (Replayed, BURST - 1), (LedgerLines, 1)],
@@ -86,6 +87,18 @@ pub(super) const ALL: [Scene; 6] = [
         title: "The function fails before the payment",
         expected: &[(Sent, 3), (Executed, 2), (Failed, 1), (Replayed, 1), (LedgerLines, 1)],
         play: |shop, stage| Box::pin(failure(shop, stage)),
+    },
+    Scene {
+        title: "The process is killed with -9 after the payment",
+        expected: &[
+            (Sent, 6),
+            (Executed, 3),
+            (Recoveries, 1),
+            (Replayed, 2),
+            (Unknown, 1),
+            (LedgerLines, 2),
+        ],
+        play: |shop, stage| Box::pin(killed(shop, stage)),
     },
 ];
 
@@ -189,6 +202,25 @@ async fn failure(shop: &Shop, stage: &Stage) -> Result<()> {
     stage.say(&format!("the first attempt hears: {}", shop.send_to(&order, fail).await));
     stage.say(&format!("its retry hears: {}", shop.send(&order).await));
     stage.say(&format!("one more hears: {}", shop.send(&order).await));
+    Ok(())
+}
+
+async fn killed(shop: &Shop, stage: &Stage) -> Result<()> {
+    let (store, ledger) = (shop.ledger().beside("killed"), shop.ledger().path().to_path_buf());
+    let folder = store.clone();
+    let told = tokio::task::spawn_blocking(move || victim::start(&folder, &ledger)).await??;
+    shop.believe(&[(Sent, 2), (Executed, 2)]);
+    stage.say(&format!("another process answers one order with receipt {}", told.receipt));
+    stage.say(&format!("it takes the next payment and kills itself: {}", told.ended));
+    let opened = Instant::now();
+    let heir = shop.inherit(&store)?;
+    stage.say(&format!("its store is open again after {} ms", opened.elapsed().as_millis()));
+    let (answered, cut_off) = (Order::new(victim::ANSWERED)?, Order::new(victim::CUT_OFF)?);
+    stage.say(&format!("a retry of the first hears: {}", heir.send(&answered).await));
+    stage.say(&format!("a retry of the second hears: {}", heir.send(&cut_off).await));
+    let recovered = heir.on_unknown(OnUnknown::Retry)?.send(&cut_off).await;
+    stage.say(&format!("told to recover, it looks first, and hears: {recovered}"));
+    stage.say(&format!("one more hears: {}", heir.send(&cut_off).await));
     Ok(())
 }
 

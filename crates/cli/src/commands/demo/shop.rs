@@ -6,12 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use onetake::{
-    Asked, Attempt, Claim, ExecuteError, Executor, Failure, Key, Memory, OnInFlight, OnUnknown,
+    Asked, Attempt, Claim, Embedded, ExecuteError, Executor, Failure, Key, OnInFlight, OnUnknown,
     Outcome, Policy, RunError, Scope, Source, Take, Tried,
 };
 
@@ -53,10 +54,18 @@ pub(super) struct Stalled {
     receipt: Receipt,
 }
 
+/// The operation of the shop on the durable store in `folder`.
+fn orders(folder: &Path) -> Result<Executor<Embedded>> {
+    let policy = Policy::builder().on_in_flight(OnInFlight::Wait(WAIT)).build()?;
+    Ok(onetake::open(folder, "orders.create")?.with_policy(policy))
+}
+
 /// The shop. Clones share everything.
 #[derive(Clone)]
 pub(super) struct Shop {
-    pub(super) orders: Executor<Memory>,
+    pub(super) orders: Executor<Embedded>,
+    /// What another process left behind, once it was opened here.
+    inherited: Arc<OnceLock<Executor<Embedded>>>,
     scope: Scope,
     ledger: Arc<Ledger>,
     tally: Arc<Mutex<Counts>>,
@@ -67,14 +76,46 @@ pub(super) struct Shop {
 impl Shop {
     /// A shop with an empty store and an empty ledger.
     pub(super) fn open() -> Result<Self> {
-        let policy = Policy::builder().on_in_flight(OnInFlight::Wait(WAIT)).build()?;
+        let ledger = Ledger::open().context("the demo needs a temporary file")?;
+        let store = ledger.beside("store");
+        Self::with(ledger, &store)
+    }
+
+    /// A shop in a process of its own, with the ledger of another.
+    pub(super) fn join(ledger: &Path, store: &Path) -> Result<Self> {
+        Self::with(Ledger::join(ledger)?, store)
+    }
+
+    fn with(ledger: Ledger, store: &Path) -> Result<Self> {
         Ok(Self {
-            orders: onetake::in_memory("orders.create")?.with_policy(policy),
+            orders: orders(store)?,
+            inherited: Arc::default(),
             scope: Scope::tenant_named("acme")?,
-            ledger: Arc::new(Ledger::open().context("the demo needs a temporary file")?),
+            ledger: Arc::new(ledger),
             tally: Arc::default(),
             given: Arc::default(),
         })
+    }
+
+    /// The same shop with the store that another process left behind.
+    pub(super) fn inherit(&self, store: &Path) -> Result<Self> {
+        let orders = orders(store)?;
+        ensure!(self.inherited.set(orders.clone()).is_ok(), "only one store is inherited");
+        Ok(Self { orders, ..self.clone() })
+    }
+
+    /// Counts what another process says that it did.
+    pub(super) fn believe(&self, counts: &[(Count, u64)]) {
+        let mut tally = self.tally.lock().expect("invariant: no panic while counting");
+        for (count, number) in counts {
+            tally.add(*count, *number);
+        }
+    }
+
+    /// The same shop, where `choice` says what may happen when nobody knows.
+    pub(super) fn on_unknown(&self, choice: OnUnknown) -> Result<Self> {
+        let policy = self.orders.policy().to_builder().on_unknown(choice).build()?;
+        Ok(Self { orders: self.orders.clone().with_policy(policy), ..self.clone() })
     }
 
     /// The same shop where claims have the shortest lease, and `choice` says what may happen after.
@@ -201,11 +242,14 @@ impl Shop {
     /// Compares the ledger with what the records admit to and with what the callers were given.
     pub(super) async fn audit(&self) -> Result<Audit> {
         let lines = self.ledger.read()?;
-        let claims = self.orders.claims();
         let mut admitted = BTreeMap::new();
         for order in lines.iter().map(|line| &line.order).collect::<BTreeSet<_>>() {
-            let record = claims.get(&self.scope, &Key::new(order)?).await?;
-            admitted.insert(order.clone(), record.map_or(0, |record| record.value.attempt));
+            let mut attempts = 0;
+            for store in [Some(&self.orders), self.inherited.get()].into_iter().flatten() {
+                let record = store.claims().get(&self.scope, &Key::new(order)?).await?;
+                attempts += record.map_or(0, |record| record.value.attempt);
+            }
+            admitted.insert(order.clone(), attempts);
         }
         let given = self.given.lock().expect("invariant: no panic while giving");
         Ok(Audit::of(&lines, &admitted, &given))

@@ -27,7 +27,7 @@ const NEXT: &str = "\
 What next:
   README.md          the same in ten lines of your own code
   cargo xtask test   the proofs, and known bugs planted to see them fail
-Nothing of this demo is left: its store was in memory, its ledger in a temporary folder.";
+Nothing of this demo is left: its stores and its ledger were in a temporary folder.";
 
 /// Prints one line or many. A reader that went away is ignored; a disk that is full is not.
 pub(super) fn print(text: &str) {
@@ -60,7 +60,7 @@ impl Stage {
     }
 
     pub(super) fn opening(&self, ledger: &Path) {
-        self.line(&self.painted(BOLD, "One operation, one execution: six scenes"));
+        self.line(&self.painted(BOLD, "One operation, one execution: seven scenes"));
         self.line("The side effect is a payment: one line in a ledger that only grows,");
         self.line(&self.painted(DIM, &ledger.display().to_string()));
     }
