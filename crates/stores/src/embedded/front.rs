@@ -321,3 +321,147 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use onetake_core::{
+        Address, Asked, Draft, Fence, Keeping, Key, Operation, Outcome, Scope, Tenant, Version,
+    };
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000);
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn record(key: &str, write: u128, phase: Phase<Duration>) -> Arc<Record> {
+        let scope = Scope::tenant_wide(Tenant::new("acme").unwrap());
+        let operation = Operation::new("orders.create").unwrap();
+        let address = Address::new(scope, operation, Key::new(key).unwrap());
+        let draft = Draft {
+            version: Version::of_write(write),
+            fence: Fence(write),
+            address: Arc::new(address),
+            fingerprint: Asked::raw("x").fingerprint().clone(),
+            attempt: 1,
+            recovery: false,
+            since: Duration::ZERO,
+            phase,
+        };
+        Arc::new(draft.at(NOW))
+    }
+
+    fn claim(key: &str, write: u128) -> Arc<Record> {
+        record(key, write, Phase::Claimed { lease_until: LEASE })
+    }
+
+    fn done(key: &str, write: u128) -> Arc<Record> {
+        let outcome = Arc::new(Outcome::Value("v".into()));
+        let (keeping, expires_at) = (Keeping::Final, LEASE);
+        record(key, write, Phase::Done { outcome, keeping, expires_at })
+    }
+
+    fn front(records_max: usize) -> Front {
+        Front::new(FrontLimits { records_max, ..FrontLimits::default() })
+    }
+
+    /// Writes `record` as the writer does.
+    fn write(front: &Front, before: Option<&Arc<Record>>, record: &Arc<Record>) {
+        let slot = record.address.slot();
+        let load = || Ok(before.cloned());
+        assert!(front.look(slot, NOW, |_, _| true, load).unwrap().pinned);
+        front.freeze(slot);
+        front.settle(slot, Some(Arc::clone(record)), NOW);
+        front.unpin(slot);
+    }
+
+    fn look(front: &Front, slot: &Slot, disk: Option<&Arc<Record>>) -> Option<Arc<Record>> {
+        front.look(slot, NOW, |_, _| false, || Ok(disk.cloned())).unwrap().record
+    }
+
+    /// D6: what was read from the disk before another wrote and left memory is an old picture; filed
+    /// now, it would let a key be claimed twice.
+    #[test]
+    fn d6_a_picture_from_before_a_departure_is_never_filed() {
+        let front = front(1);
+        let (old, new) = (claim("k", 1), done("k", 2));
+        let (slot, reads) = (old.address.slot().clone(), Cell::new(0));
+        let seen = front.look(
+            &slot,
+            NOW,
+            |_, _| false,
+            || {
+                reads.set(reads.get() + 1);
+                if reads.get() == 1 {
+                    // While this one reads, another claims, settles, and the entry leaves memory.
+                    write(&front, Some(&old), &new);
+                    front.shard(&slot).leave(&slot);
+                    return Ok(Some(Arc::clone(&old)));
+                }
+                Ok(Some(Arc::clone(&new)))
+            },
+        );
+        assert_eq!(seen.unwrap().record, Some(new));
+        assert_eq!(reads.get(), 2);
+    }
+
+    /// X1: the lease of a claim of this process is nowhere else, so it stays however full it is.
+    #[test]
+    fn x1_claims_of_this_process_stay_and_finished_records_leave() {
+        let front = front(64);
+        let claims: Vec<_> = (0..500).map(|n| claim(&format!("c{n}"), n)).collect();
+        for claim in &claims {
+            write(&front, None, claim);
+        }
+        for n in 0..500 {
+            write(&front, None, &done(&format!("d{n}"), 1_000 + n));
+        }
+        assert!(front.len() >= 500 && front.len() <= 500 + 64, "{}", front.len());
+        for claim in &claims {
+            assert_eq!(look(&front, claim.address.slot(), None).as_ref(), Some(claim));
+        }
+        let of_an_earlier_process = claim("old", 9_999);
+        look(&front, of_an_earlier_process.address.slot(), Some(&of_an_earlier_process));
+        let slot = of_an_earlier_process.address.slot();
+        assert!(front.shard(slot).filed.get(slot).is_none_or(Filed::may_leave), "it may leave");
+    }
+
+    /// X2: while the writer is busy with a slot, a renewal must ask the writer who was first.
+    #[test]
+    fn x2_nobody_renews_what_the_writer_is_busy_with() {
+        let front = front(64);
+        let claim = claim("k", 1);
+        let slot = claim.address.slot();
+        write(&front, None, &claim);
+        let renew = |record: &Record| record.renewed(NOW, LEASE);
+        assert!(matches!(front.renew(slot, renew), Some((true, Some(_)))));
+        let pinned = front.look(slot, NOW, |_, _| true, || Ok(None)).unwrap();
+        assert!(pinned.pinned);
+        front.freeze(slot);
+        assert!(front.renew(slot, renew).is_none(), "not now");
+        front.thaw(slot);
+        assert!(matches!(front.renew(slot, renew), Some((true, Some(_)))));
+        assert!(matches!(front.renew(slot, |_| None), Some((false, Some(_)))));
+    }
+
+    #[test]
+    fn bytes_are_bounded_as_well_as_records() {
+        let limits = FrontLimits { bytes_max: 64 * 1_000, ..FrontLimits::default() };
+        let front = Front::new(limits);
+        for n in 0..1_000 {
+            write(&front, None, &done(&format!("d{n}"), n));
+        }
+        let weight = done("d0", 0).weight();
+        assert!(front.len() * weight <= 64 * 1_000, "{} of {weight} bytes", front.len());
+        let counted: usize = (0..SHARDS).map(|n| front.numbered(n).bytes).sum();
+        assert_eq!(counted, front.len() * weight + spread(&front, weight));
+    }
+
+    /// Keys differ by a digit or two, and so do their weights.
+    fn spread(front: &Front, weight: usize) -> usize {
+        let weights = (0..SHARDS)
+            .flat_map(|n| front.numbered(n).filed.values().map(Filed::weight).collect::<Vec<_>>());
+        weights.map(|own| own - weight).sum()
+    }
+}

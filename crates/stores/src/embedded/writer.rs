@@ -78,6 +78,7 @@ impl Writer {
 
     /// Works until the line is closed and empty, or the store is lost.
     pub(super) fn run(mut self) {
+        let _guard = Guard(Arc::clone(&self.shared));
         let mut ops = Vec::new();
         while self.shared.queue.take(&mut ops) {
             self.look_at_disk();
@@ -175,6 +176,23 @@ impl Writer {
         }
         if let Err(error) = self.shared.write(writes) {
             tracing::warn!(%error, "the store could not leave a note for its next opening");
+        }
+    }
+}
+
+/// A writer that panics must not leave anyone waiting for it.
+struct Guard(Arc<Shared>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.queue.close();
+            self.0.end("its writer failed; this is a bug of Onetake");
+            // Whoever stands in line hears that nobody knows, when its operation is dropped.
+            let mut left = Vec::new();
+            while self.0.queue.take(&mut left) {
+                left.clear();
+            }
         }
     }
 }
