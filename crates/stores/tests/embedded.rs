@@ -55,7 +55,7 @@ fn copy(from: &Path, to: &Path) {
 async fn lost(store: &Embedded, pen: &Pen, id: u128) -> Option<Arc<Record>> {
     match store.swap(None, pen.claim(id, LONG)).await.unwrap().value {
         Swap::Lost(there) => there,
-        other => panic!("{other:?}"),
+        other @ (Swap::Won(_) | Swap::Unknown) => panic!("{other:?}"),
     }
 }
 

@@ -17,8 +17,8 @@ use std::sync::{Arc, RwLock};
 use bytes::Bytes;
 use fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy};
 use fjall::{
-    Database, Guard, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable,
-    Slice, Snapshot,
+    CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch,
+    PersistMode, Readable, Slice, Snapshot,
 };
 use onetake_core::{Phase, Record, Slot, Tenant, Timestamp, tenant_prefix};
 use onetake_engine::{Counter, Cursor, Doc, Document, Entry, Lane, Page, Position, StoreError};
@@ -27,6 +27,9 @@ use super::expiry::Expiry;
 use super::floors::Floors;
 use crate::codec;
 use crate::seal::Sealer;
+
+/// Where the engine below keeps its tables.
+pub(super) const KEYSPACES_FOLDER: &str = "keyspaces";
 
 /// How large one read of many may become, so that no page holds the whole store.
 const PAGE_BYTES_MAX: usize = 64 << 20;
@@ -40,6 +43,9 @@ pub(super) struct Disk {
     pub(super) numbers: Keyspace,
     pub(super) meta: Keyspace,
     pub(super) sealing: RwLock<Arc<Sealer>>,
+    /// A picture of the last batch that is whole. A picture that is taken while a batch is on its
+    /// way may show a part of it: a flush in the background moves what is visible.
+    pub(super) latest: RwLock<Snapshot>,
     pub(super) floors: Floors,
     /// Which opening of the store this is, and when it was.
     pub(super) boot: u64,
@@ -79,6 +85,9 @@ pub(super) fn open(
     let for_slots = Arc::clone(expiry);
     let db = Database::builder(folder)
         .cache_size(cache_bytes)
+        // The journal's checksum is compared with values that are compressed anew. Another release
+        // of the compressor might do that differently, and nothing could be opened any more.
+        .journal_compression(CompressionType::None)
         .with_compaction_filter_factories(Arc::new(move |name| {
             (name == "slots").then(|| for_slots.clone().factory())
         }))
@@ -92,14 +101,19 @@ pub(super) fn open(
             .filter_block_pinning_policy(PinningPolicy::all(true))
             .index_block_pinning_policy(PinningPolicy::all(true))
     };
-    Ok(Keyspaces {
+    let keyspaces = Keyspaces {
         slots: db.keyspace("slots", by_key)?,
         docs: db.keyspace("docs", plain)?,
         lanes: db.keyspace("lanes", plain)?,
         numbers: db.keyspace("numbers", plain)?,
         meta: db.keyspace("meta", plain)?,
         db,
-    })
+    };
+    // The engine does not sync the folder of its keyspaces. Without this a power cut could take
+    // whole keyspaces away, and with them everything that was written to them.
+    std::fs::File::open(folder.join(KEYSPACES_FOLDER))?.sync_all()?;
+    std::fs::File::open(folder)?.sync_all()?;
+    Ok(keyspaces)
 }
 
 /// Says what the engine below said, in words that name the store.
@@ -191,7 +205,12 @@ impl Disk {
 
     /// A picture of one moment, for reads that must agree with each other.
     pub(super) fn snapshot(&self) -> Snapshot {
-        self.db.snapshot()
+        self.latest.read().expect("invariant: no panic under the lock").clone()
+    }
+
+    /// Shows what the batch wrote that was just committed. No other may be on its way.
+    pub(super) fn publish(&self) {
+        *self.latest.write().expect("invariant: no panic under the lock") = self.db.snapshot();
     }
 
     /// An empty batch that is synced when it is committed.

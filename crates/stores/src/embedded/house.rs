@@ -1,7 +1,8 @@
 //! Housekeeping of the embedded store, on a thread of its own and never in the way.
 //!
-//! It counts what is there after a crash, tells the compaction what time it is, and asks for a
-//! compaction when most of what lies on the disk has expired. None of it is about truth.
+//! It counts what is there after a crash, tells the compaction what time it is, asks for a
+//! compaction when most of what lies on the disk has expired, and notices when work in the
+//! background of the engine below has failed. None of it is about truth.
 
 use std::collections::BinaryHeap;
 use std::io;
@@ -10,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fjall::Readable;
+use fjall::{PersistMode, Readable};
 use onetake_core::{Phase, Slot, Tenant, Timestamp, Version};
 use onetake_engine::StoreError;
 
@@ -23,6 +24,8 @@ use crate::codec;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often it may compact everything.
 const COMPACT_EVERY: Duration = Duration::from_secs(60);
+/// How often it looks whether a flush has ended.
+const FLUSH_LOOK_EVERY: Duration = Duration::from_millis(10);
 /// A store with fewer values is not worth a compaction.
 const COMPACT_FROM: u64 = 100_000;
 /// Records that are counted before others get their turn.
@@ -84,6 +87,14 @@ fn keep(shared: &Shared, bell: &Bell) {
     }
     let mut compacted: Option<Instant> = None;
     while !bell.wait() {
+        if let Err(error) = shared.disk.db.persist(PersistMode::Buffer) {
+            // A flush or a compaction failed. The engine tells only the next writer, and a writer
+            // that waits for such a flush would wait for ever.
+            if shared.fate.get().is_none() {
+                shared.end(&format!("work in the background failed: {error}"));
+            }
+            continue;
+        }
         let now = shared.clock.now();
         shared.expiry.reached(now);
         let is_due = compacted.is_none_or(|at| at.elapsed() >= COMPACT_EVERY);
@@ -107,16 +118,24 @@ pub(super) fn compact(shared: &Shared) {
     let begun = Instant::now();
     shared.expiry.reached(shared.clock.now());
     let before = shared.expiry.removed();
-    let compacted = shared
-        .disk
-        .slots
-        .rotate_memtable_and_wait()
-        .and_then(|()| shared.disk.slots.major_compact());
+    let compacted = flush(shared).and_then(|()| shared.disk.slots.major_compact());
     let removed = shared.expiry.removed() - before;
     match compacted {
         Ok(()) => tracing::info!(removed, took = ?begun.elapsed(), "expired records have gone"),
         Err(error) => tracing::warn!(%error, "a compaction failed; it is tried again later"),
     }
+}
+
+/// Writes the records in memory to tables. Waiting without looking would be for ever when the flush
+/// has failed.
+fn flush(shared: &Shared) -> Result<(), fjall::Error> {
+    let slots = &shared.disk.slots;
+    slots.rotate_memtable()?;
+    while slots.sealed_memtable_count() > 0 {
+        shared.disk.db.persist(PersistMode::Buffer)?;
+        std::thread::sleep(FLUSH_LOOK_EVERY);
+    }
+    Ok(())
 }
 
 /// Counts every record in a picture of the store. Changes since that picture are counted where they

@@ -32,6 +32,8 @@ const FORMAT_FILE: &str = "FORMAT";
 /// There while the store is closed in order.
 const CLOSED_FILE: &str = "CLOSED";
 const DATA_FOLDER: &str = "data";
+/// There while a new store is made.
+const MAKING_FILE: &str = "MAKING";
 
 /// Why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -200,38 +202,42 @@ impl Folder {
         write_synced(&self.path.join(FORMAT_FILE), format!("{FORMAT}\n").as_bytes())
     }
 
-    /// Checks the format, and writes it into a new folder.
-    fn check_format(&self) -> Result<(), OpenError> {
-        let file = self.path.join(FORMAT_FILE);
-        match fs::read_to_string(&file) {
-            Ok(text) if text.trim().parse() == Ok(FORMAT) => Ok(()),
+    /// Whether a store is there that this release can read; `false` when there is none yet.
+    fn check_format(&self) -> Result<bool, OpenError> {
+        match fs::read_to_string(self.path.join(FORMAT_FILE)) {
+            Ok(text) if text.trim().parse() == Ok(FORMAT) => Ok(true),
             Ok(text) => Err(OpenError::Newer {
                 folder: self.path.clone(),
                 found: text.trim().chars().take(40).collect(),
             }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 // A folder with data but without a format lost its file; that is damage.
-                if self.data().exists() {
+                if self.data().exists() && !self.path.join(MAKING_FILE).exists() {
                     let what = format!("the file {FORMAT_FILE} is missing");
                     return Err(OpenError::Damaged { folder: self.path.clone(), what });
                 }
-                self.write_format().map_err(self.io("written"))
+                Ok(false)
             }
             Err(error) => Err(self.io("read")(error)),
         }
     }
 
     /// Reads the journal before the engine below does.
-    fn check_journal(&self) -> Result<(), OpenError> {
+    fn check_journal(&self, accept_shadow: bool) -> Result<(), OpenError> {
         let data = self.data();
         if !data.exists() {
             return Ok(());
         }
         let damaged = |what| OpenError::Damaged { folder: self.path.clone(), what };
         let reports = inspect_journals(&data).map_err(self.io("read"))?;
+        let keyspaces = data.join(disk::KEYSPACES_FOLDER);
         // The engine would begin a new journal, as if nothing had ever been in the old one.
-        if reports.is_empty() && data.join("keyspaces").exists() {
+        if reports.is_empty() && keyspaces.exists() {
             return Err(damaged("its journal is gone".into()));
+        }
+        // It would make an empty list of keyspaces, and delete those that are not in it.
+        if keyspaces.exists() && !keyspaces.join("0").exists() {
+            return Err(damaged("the list of its keyspaces is gone".into()));
         }
         for report in &reports {
             let file = report.file.file_name().unwrap_or_default().display().to_string();
@@ -246,6 +252,13 @@ impl Folder {
                     return Err(damaged(format!(
                         "journal {file} at byte {at}: {}{rest}",
                         said(fault)
+                    )));
+                }
+                JournalEnd::Torn { at, shadow: Some(shadow), .. } if !accept_shadow => {
+                    return Err(damaged(format!(
+                        "journal {file} is cut off at byte {at}, and what looks like a later batch \
+                         lies at byte {shadow}; either a value holds the bytes of a journal, or \
+                         there is damage as well: set `accept_shadow` if you are sure"
                     )));
                 }
                 JournalEnd::Torn { at, fault, .. } if self.closed => {
@@ -296,8 +309,13 @@ pub(super) const fn said(fault: Fault) -> &'static str {
 
 /// Opens the files to look at them. Nothing is written but what the engine below mends by itself.
 pub(super) fn open_to_look(folder: &Folder, options: &Options) -> Result<Disk, OpenError> {
-    folder.check_format()?;
-    folder.check_journal()?;
+    if !folder.check_format()? {
+        return Err(OpenError::Damaged {
+            folder: folder.path.clone(),
+            what: "it was never completed".into(),
+        });
+    }
+    folder.check_journal(options.accept_shadow)?;
     let keyspaces = open_files(folder, options, &Arc::new(Expiry::default()))?;
     let known = Known::read(&keyspaces, folder)?;
     let sealer = unseal(folder, &keyspaces, &options.keys, known.ring.as_deref(), false)?;
@@ -305,13 +323,16 @@ pub(super) fn open_to_look(folder: &Folder, options: &Options) -> Result<Disk, O
     let sealing = RwLock::new(Arc::new(sealer));
     let opened_at = known.last_seen.map_or(Timestamp::ZERO, |seen| seen.store);
     let (floors, boot) = (Floors::default(), known.boot);
-    Ok(Disk { db, slots, docs, lanes, numbers, meta, sealing, floors, boot, opened_at })
+    let latest = RwLock::new(db.snapshot());
+    Ok(Disk { db, slots, docs, lanes, numbers, meta, sealing, latest, floors, boot, opened_at })
 }
 
 /// Opens everything that the threads of the store share.
 pub(super) fn open(folder: &Folder, options: Options) -> Result<Shared, OpenError> {
-    folder.check_format()?;
-    folder.check_journal()?;
+    if !folder.check_format()? {
+        make(folder, &options)?;
+    }
+    folder.check_journal(options.accept_shadow)?;
     folder.mark_open()?;
     let expiry = Arc::new(Expiry::default());
     let keyspaces = open_files(folder, &options, &expiry)?;
@@ -335,13 +356,34 @@ pub(super) fn open(folder: &Folder, options: Options) -> Result<Shared, OpenErro
     let opened_at = clock.opened_at();
     let floors = Floors::default();
     let sealing = RwLock::new(Arc::new(sealer));
-    let disk = Disk { db, slots, docs, lanes, numbers, meta, sealing, floors, boot, opened_at };
+    let latest = RwLock::new(db.snapshot());
+    let disk =
+        Disk { db, slots, docs, lanes, numbers, meta, sealing, latest, floors, boot, opened_at };
     let mut batch = disk.batch();
     batch.insert(&disk.meta, "boot", boot.to_be_bytes());
     batch.insert(&disk.meta, "clock", super::writer::last_seen(opened_at).encode());
     batch.commit().map_err(|error| lost(folder, &error))?;
+    disk.publish();
     let tally = if known.boot == 0 { Some(Tally::default()) } else { known.tally };
     Ok(Shared::new(folder.path.clone(), disk, clock, expiry, options, tally))
+}
+
+/// Makes a new store. Nothing was ever answered from one whose making was cut off, so it may be
+/// thrown away; that it was being made is said before it begins, and its format is written last.
+fn make(folder: &Folder, options: &Options) -> Result<(), OpenError> {
+    let io = |doing| folder.io(doing);
+    write_synced(&folder.path.join(MAKING_FILE), b"").map_err(io("made"))?;
+    match fs::remove_dir_all(folder.data()) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(io("made")(error));
+        }
+        Ok(()) | Err(_) => {}
+    }
+    let made = disk::open(&folder.data(), options.cache_bytes, &Arc::new(Expiry::default()));
+    drop(made.map_err(|error| lost(folder, &error))?);
+    sync_folder(&folder.path).map_err(io("made"))?;
+    folder.write_format().map_err(io("made"))?;
+    fs::remove_file(folder.path.join(MAKING_FILE)).map_err(io("made"))
 }
 
 fn open_files(
@@ -443,15 +485,31 @@ fn keep_ring(folder: &Folder, keyspaces: &Keyspaces, bytes: &[u8]) -> Result<(),
     batch.commit().map_err(|error| lost(folder, &error))
 }
 
-#[cfg(unix)]
+/// Creates a folder and those above it, for its owner alone, so that a power cut does not take them
+/// away again.
 fn create_private(path: &Path) -> std::io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    let above = above.unwrap_or(Path::new("."));
+    create_private(above)?;
+    match create_one(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        created => created?,
+    }
+    sync_folder(above)
+}
+
+#[cfg(unix)]
+fn create_one(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+    fs::DirBuilder::new().mode(0o700).create(path)
 }
 
 #[cfg(not(unix))]
-fn create_private(path: &Path) -> std::io::Result<()> {
-    fs::create_dir_all(path)
+fn create_one(path: &Path) -> std::io::Result<()> {
+    fs::create_dir(path)
 }
 
 /// Says in the lock file who has the store open.
@@ -463,10 +521,13 @@ fn sign(lock: &mut File) -> std::io::Result<()> {
     writeln!(lock, "process {}, {}", std::process::id(), name.display())
 }
 
+/// Writes a file that is there whole or not at all.
 fn write_synced(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = File::create(path)?;
+    let new = path.with_extension("new");
+    let mut file = File::create(&new)?;
     file.write_all(bytes)?;
     file.sync_all()?;
+    fs::rename(&new, path)?;
     path.parent().map_or(Ok(()), sync_folder)
 }
 

@@ -37,6 +37,9 @@ pub struct Options {
     /// The keys that seal what is stored: the first seals, the others only open. Empty: nothing is
     /// sealed.
     pub keys: Vec<MasterKey>,
+    /// Opens a store whose journal is cut off where a value seems to hold the bytes of a journal.
+    /// Refused by default, because damage can look the same.
+    pub accept_shadow: bool,
     /// A clock for tests; by default the machine's.
     pub clock: Option<Arc<dyn Clock>>,
 }
@@ -51,6 +54,7 @@ impl Default for Options {
             reserve_bytes: 256 << 20,
             on_loss: OnLoss::default(),
             keys: Vec::new(),
+            accept_shadow: false,
             clock: None,
         }
     }
@@ -66,6 +70,7 @@ impl std::fmt::Debug for Options {
             .field("reserve_bytes", &self.reserve_bytes)
             .field("on_loss", &self.on_loss)
             .field("keys", &self.keys.len())
+            .field("accept_shadow", &self.accept_shadow)
             .finish_non_exhaustive()
     }
 }

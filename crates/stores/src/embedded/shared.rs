@@ -121,6 +121,7 @@ impl Shared {
         }
         point("writing");
         batch.commit().map_err(|error| failed(&error))?;
+        disk.publish();
         for key in put {
             disk.floors.put(&key);
         }

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::path::Path;
 
 use fjall::{Database, Error, Keyspace, KeyspaceCreateOptions, PersistMode};
-use onetake_stores::embedded::inspect::{JournalEnd, discard_torn_tail, inspect_journals};
+use onetake_stores::inspect::{JournalEnd, discard_torn_tail, inspect_journals};
 
 use crate::disk::{Disk, Effect, Fault};
 
