@@ -168,7 +168,8 @@ async fn a_power_cut_while_a_store_is_made_leaves_nothing_in_the_way() {
 /// W12: a sync that fails is the end: nobody hears "won", and nothing is tried again.
 #[tokio::test(flavor = "multi_thread")]
 async fn w12_a_failed_sync_answers_unknown_and_loses_the_store_until_it_is_opened_again() {
-    let faults: [(&str, fn() -> Fault); 4] = [
+    type Make = fn() -> Fault;
+    let faults: [(&str, Make); 4] = [
         ("EIO on sync", || Fault::sync(1, libc::EIO).only(".jnl")),
         ("EIO on write", || Fault::write(1, Effect::Errno(libc::EIO)).only(".jnl")),
         ("no space", || Fault::write(1, Effect::Errno(libc::ENOSPC)).only(".jnl").and_later()),
