@@ -47,11 +47,33 @@ pub enum Code {
     ResultOfOtherType,
     /// A setting contradicts a promise.
     PolicyInvalid,
+    /// The slot that an operator named holds no record.
+    RecordMissing,
+    /// The record is no longer what the operator decided upon.
+    RecordChanged,
+    /// The owner of the claim is alive, so an operator may not end it unforced.
+    ClaimLive,
+    /// There is nothing left to settle: the record has an outcome, or its key is free.
+    AlreadySettled,
+    /// The store could not say whether an operator's act was written.
+    ActUncertain,
+    /// A request of an operator cannot be understood.
+    RequestInvalid,
+    /// The admin surface has no such path or method.
+    RouteMissing,
+    /// The token of the admin surface is missing or wrong.
+    TokenInvalid,
+    /// The request names a host that the admin surface is not.
+    HostRefused,
+    /// The request comes from a page of another origin.
+    OriginRefused,
+    /// The store in use cannot do this.
+    NotSupported,
 }
 
 impl Code {
     /// Every code, in the order of the list above.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 30] = [
         Self::KeyMissing,
         Self::KeyInvalid,
         Self::KeyMismatch,
@@ -71,6 +93,17 @@ impl Code {
         Self::ResultNotKept,
         Self::ResultOfOtherType,
         Self::PolicyInvalid,
+        Self::RecordMissing,
+        Self::RecordChanged,
+        Self::ClaimLive,
+        Self::AlreadySettled,
+        Self::ActUncertain,
+        Self::RequestInvalid,
+        Self::RouteMissing,
+        Self::TokenInvalid,
+        Self::HostRefused,
+        Self::OriginRefused,
+        Self::NotSupported,
     ];
 
     /// The code as callers see it.
@@ -96,7 +129,24 @@ impl Code {
             Self::ResultNotKept => "result_not_kept",
             Self::ResultOfOtherType => "result_of_other_type",
             Self::PolicyInvalid => "policy_invalid",
+            Self::RecordMissing => "record_missing",
+            Self::RecordChanged => "record_changed",
+            Self::ClaimLive => "claim_live",
+            Self::AlreadySettled => "already_settled",
+            Self::ActUncertain => "act_uncertain",
+            Self::RequestInvalid => "request_invalid",
+            Self::RouteMissing => "route_missing",
+            Self::TokenInvalid => "token_invalid",
+            Self::HostRefused => "host_refused",
+            Self::OriginRefused => "origin_refused",
+            Self::NotSupported => "not_supported",
         }
+    }
+
+    /// The code that reads `text`, where this release knows it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.as_str() == text)
     }
 }
 
@@ -121,5 +171,7 @@ mod tests {
         seen.dedup();
         assert_eq!(seen.len(), count, "two codes read the same");
         assert_eq!(Code::Fenced.to_string(), "fenced");
+        assert!(Code::ALL.into_iter().all(|code| Code::parse(code.as_str()) == Some(code)));
+        assert_eq!(Code::parse("no_such_code"), None);
     }
 }

@@ -56,10 +56,12 @@ pub use fingerprint::{Algorithm, Asked, Asking, Filters, Fingerprint, Method, To
 pub use outcome::{Header, Outcome, Status};
 pub use pointer::{POINTER_STEPS_MAX, Pointer, PointerError};
 pub use policy::{OnInFlight, OnLiveMismatch, OnUnknown, Policy, PolicyBuilder, PolicyError};
-pub use record::{Cause, Draft, Fence, Keeping, Phase, Record, Standing, Verdict, Version, judge};
+pub use record::{
+    Cause, Draft, Fence, IdError, Keeping, Phase, Record, Standing, Verdict, Version, judge,
+};
 pub use scope::{
-    Address, Key, KeyGrammar, NAME_BYTES_MAX, NameError, Operation, Principal, Scope, Slot, Tenant,
-    tenant_prefix,
+    Actor, Address, Key, KeyGrammar, NAME_BYTES_MAX, NameError, Operation, Principal, Scope, Slot,
+    Tenant, tenant_prefix,
 };
 pub use settle::{Report, Settlement};
 pub use time::{DELIVERY_MAX, Timestamp};

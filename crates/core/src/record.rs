@@ -5,6 +5,7 @@
 //! file never decides what a caller may do; that is `decide.rs`.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,7 +63,50 @@ impl fmt::Display for Fence {
 
 impl fmt::Debug for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Version({:032x}+{})", { self.write }, { self.renewal })
+        write!(f, "Version({self})")
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}+{}", { self.write }, { self.renewal })
+    }
+}
+
+/// Text that names no claim, or no write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a {what}; copy it whole, it reads like {example}")]
+pub struct IdError {
+    what: &'static str,
+    example: &'static str,
+}
+
+const FENCE_EXAMPLE: &str = "0190163d870078c5a3d29e7bcb5b12f4";
+const VERSION_EXAMPLE: &str = "0190163d870078c5a3d29e7bcb5b12f4+0";
+
+/// Exactly 32 hexadecimal digits: half an id is a mistake, never another id.
+fn id_of(text: &str) -> Option<u128> {
+    let is_whole = text.len() == 32 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_whole.then(|| u128::from_str_radix(text, 16).ok())?
+}
+
+impl FromStr for Fence {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        id_of(text).map(Self).ok_or(IdError { what: "fence", example: FENCE_EXAMPLE })
+    }
+}
+
+impl FromStr for Version {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let parts = text.split_once('+');
+        let version = parts.and_then(|(write, renewal)| {
+            Some(Self { write: id_of(write)?, renewal: renewal.parse().ok()? })
+        });
+        version.ok_or(IdError { what: "version", example: VERSION_EXAMPLE })
     }
 }
 
@@ -306,6 +350,22 @@ mod tests {
     use crate::testing::{address, at, done, draft, released};
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn fences_and_versions_are_read_back_from_what_was_shown() {
+        let (fence, version) = (Fence(7 << 90), Version { write: 9 << 90, renewal: 12 });
+        assert_eq!(fence.to_string().parse(), Ok(fence));
+        assert_eq!(version.to_string().parse(), Ok(version));
+        assert_eq!(format!("{version:?}"), format!("Version({version})"));
+        assert_eq!(FENCE_EXAMPLE.parse::<Fence>().unwrap().to_string(), FENCE_EXAMPLE);
+        assert_eq!(VERSION_EXAMPLE.parse::<Version>().unwrap().to_string(), VERSION_EXAMPLE);
+        for bad in ["", "7", "+0000000000000000000000000000007", &FENCE_EXAMPLE[1..], "long"] {
+            assert!(bad.parse::<Fence>().is_err(), "{bad:?}");
+            assert!(format!("{bad}+0").parse::<Version>().is_err(), "{bad:?}");
+        }
+        let error = FENCE_EXAMPLE.parse::<Version>().unwrap_err();
+        assert!(error.to_string().starts_with("not a version; copy it whole"), "{error}");
+    }
 
     #[test]
     fn a_draft_gets_its_times_from_the_store() {

@@ -127,6 +127,11 @@ name! {
     Operation, "operation"
 }
 
+name! {
+    /// Who acts on records by hand, as the audit names them.
+    Actor, "operator"
+}
+
 /// Which characters a key may hold; a value of the dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum KeyGrammar {
@@ -336,6 +341,25 @@ impl Slot {
         &self.digest
     }
 
+    /// The slot of `tenant` whose digest reads `hex`: 64 hexadecimal digits. `None` for any other
+    /// text.
+    #[must_use]
+    pub fn from_hex(tenant: Tenant, hex: &str) -> Option<Self> {
+        let pairs: &[[u8; 2]; 32] = hex.as_bytes().as_chunks().0.try_into().ok()?;
+        let mut digest = [0; 32];
+        for (byte, pair) in digest.iter_mut().zip(pairs) {
+            *byte = hex_value(pair[0])? << 4 | hex_value(pair[1])?;
+        }
+        (hex.len() == 64).then_some(Self { tenant, digest })
+    }
+
+    /// The digest in hexadecimal digits, for operators. Who can guess keys can check a guess with
+    /// it, so it does not belong in a log.
+    #[must_use]
+    pub fn hex(&self) -> String {
+        self.digest.iter().fold(String::with_capacity(64), |hex, byte| hex + &format!("{byte:02x}"))
+    }
+
     /// The bytes under which an ordered store keeps this slot: [`tenant_prefix`], then the digest.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -343,6 +367,11 @@ impl Slot {
         bytes.extend_from_slice(&self.digest);
         bytes
     }
+}
+
+/// The value of one hexadecimal digit.
+fn hex_value(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
 /// The first bytes of everything that belongs to `tenant` in an ordered store.
@@ -443,6 +472,19 @@ mod tests {
         assert!(Operation::new("a\u{0}b").is_err());
         assert!(Tenant::new("").is_err());
         assert!(Principal::new(&"p".repeat(256)).is_err());
+    }
+
+    #[test]
+    fn a_slot_is_found_again_by_its_tenant_and_the_digits_of_its_digest() {
+        let slot = slot("acme", None, "orders.create", "k-1");
+        let digits = slot.hex();
+        assert_eq!(digits, hex(slot.digest()));
+        let found = |text: &str| Slot::from_hex(Tenant::new("acme").unwrap(), text);
+        assert_eq!(found(&digits), Some(slot.clone()));
+        assert_eq!(found(&digits.to_uppercase()), Some(slot));
+        for bad in ["", "zz", &digits[1..], &format!("{digits}0"), &digits.replace('a', "g")] {
+            assert_eq!(found(bad), None, "{bad:?}");
+        }
     }
 
     /// C7, and the tenant isolation that every door relies on: each part of the address counts.
