@@ -36,6 +36,7 @@ mod limits;
 mod memory;
 pub mod metrics;
 mod mint;
+pub mod operate;
 mod run;
 mod settle;
 mod store;
@@ -57,7 +58,7 @@ pub use journal::{
 pub use limits::Limits;
 pub use memory::{Memory, MemoryLimits, OnFull};
 pub use mint::Mint;
+pub use operate::audit_lane;
 pub use store::{Bound, Reply, Slots, Stamped, StoreError, Swap, Swept};
-pub use sweep::audit_lane;
 pub use transact::{Effects, Need, View};
 pub use wait::WaitLimits;

@@ -13,6 +13,7 @@ use tracing::{Span, field};
 
 use crate::answer::Answer;
 use crate::error::RunError;
+use crate::operate::ActName;
 
 /// Walks that ended, by `answer`.
 pub const ANSWERS_TOTAL: &str = "onetake_answers_total";
@@ -26,6 +27,8 @@ pub const RENEWALS_FAILED_TOTAL: &str = "onetake_renewals_failed_total";
 pub const SWEPT_TOTAL: &str = "onetake_swept_total";
 /// Unknown outcomes that ended because nobody settled them in time.
 pub const UNKNOWN_ENDED_TOTAL: &str = "onetake_unknown_ended_total";
+/// Records that operators released, resolved or purged, by `act`.
+pub const OPERATED_TOTAL: &str = "onetake_operated_total";
 /// Executions under way.
 pub const EXECUTING: &str = "onetake_executing";
 
@@ -55,6 +58,7 @@ impl Meters {
         describe_counter!(RENEWALS_FAILED_TOTAL, "Renewals that the store did not confirm");
         describe_counter!(SWEPT_TOTAL, "Records that the sweeper removed");
         describe_counter!(UNKNOWN_ENDED_TOTAL, "Unknown outcomes that nobody settled in time");
+        describe_counter!(OPERATED_TOTAL, "Records that operators acted on, by act");
         describe_gauge!(EXECUTING, "Executions under way");
         let answers = |name: &'static str| counter!(ANSWERS_TOTAL, "answer" => name);
         Self {
@@ -104,6 +108,11 @@ impl Meters {
     pub(crate) const fn veiled<'a>(&'a self, slot: &'a Slot) -> Veiled<'a> {
         Veiled { veil: &self.veil, slot }
     }
+}
+
+/// Counts records that an operator acted on.
+pub(crate) fn acted(act: ActName, records: u64) {
+    counter!(OPERATED_TOTAL, "act" => act.as_str()).increment(records);
 }
 
 /// Computed only when a log line is really written.

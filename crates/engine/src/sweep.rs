@@ -4,27 +4,19 @@
 //! step is bounded, and between steps others get their turn.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
-use bytes::Bytes;
-use onetake_core::{Draft, Phase, Record, Slot, Standing, Timestamp, Version};
-use serde::Serialize;
+use onetake_core::{Record, Slot, Standing, Timestamp};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::sleep;
 
 use crate::engine::{Engine, Inner};
 use crate::error::RunError;
-use crate::journal::{Commit, Journal, Lane, Tx, Write};
+use crate::journal::{Commit, Journal, Tx};
+use crate::operate::{ActName, Audit, Kind, tombstone};
 use crate::store::{Reply, Slots, StoreError};
 
-/// The lane on which acts that end a record are kept.
-#[must_use]
-pub fn audit_lane() -> Lane {
-    Lane(Bytes::from_static(b"audit"))
-}
-
-/// How long an ended unknown keeps its tombstone.
-const ENDED_TOMBSTONE: Duration = Duration::from_secs(60 * 60);
+/// Whose name the audit gives to what nobody did by hand.
+const HOUSEKEEPING: &str = "housekeeping";
 /// Steps of one cleanup, at most: a bound, not a limit that anyone should meet.
 const STEPS_MAX: usize = 1_000_000;
 
@@ -131,18 +123,6 @@ where
     })
 }
 
-/// What the audit lane says of an unknown that ended because nobody settled it.
-#[derive(Serialize)]
-struct Ended<'a> {
-    act: &'static str,
-    tenant: &'a str,
-    operation: &'a str,
-    slot: String,
-    fence: String,
-    attempt: u32,
-    unknown_since_ms: u64,
-}
-
 impl<S: Journal> Engine<S> {
     /// Starts the housekeeping of a store with a journal, once: what has expired goes, and unknown
     /// outcomes that nobody settled within the hold retention end. A transaction asks for it by
@@ -176,8 +156,8 @@ impl<S: Journal> Engine<S> {
             let page = self.in_time(self.0.store.scan_slots(None, after.as_ref(), step)).await;
             let page = page.unwrap_or_else(too_slow)?;
             for record in &page.value.items {
-                if let Some(since) = self.0.forgotten_since(record, page.now) {
-                    ended += usize::from(self.end(record, since).await?);
+                if self.0.is_forgotten(record, page.now) {
+                    ended += usize::from(self.end(record, page.now).await?);
                 }
             }
             after = page.value.items.last().map(|record| record.address.slot().clone());
@@ -190,34 +170,13 @@ impl<S: Journal> Engine<S> {
         Ok(ended)
     }
 
-    async fn end(&self, record: &Record, since: Timestamp) -> Result<bool, RunError> {
-        let address = &record.address;
-        let entry = serde_json::to_vec(&Ended {
-            act: "unknown_ended",
-            tenant: address.tenant().as_str(),
-            operation: address.operation().as_str(),
-            slot: address
-                .slot()
-                .digest()
-                .iter()
-                .fold(String::new(), |hex, b| hex + &format!("{b:02x}")),
-            fence: record.fence.to_string(),
-            attempt: record.attempt,
-            unknown_since_ms: since.as_millis(),
-        });
-        let entry = entry.expect("invariant: names and numbers can be written as JSON");
-        let released = Draft {
-            version: Version::of_write(self.0.mint.id()),
-            fence: record.fence,
-            address: address.clone(),
-            fingerprint: record.fingerprint.clone(),
-            attempt: record.attempt,
-            recovery: false,
-            since: Duration::ZERO,
-            phase: Phase::Released { until: ENDED_TOMBSTONE },
+    async fn end(&self, record: &Record, now: Timestamp) -> Result<bool, RunError> {
+        let entry = Audit {
+            after: Some(Kind::Free),
+            ..Audit::of_record(ActName::UnknownEnded, HOUSEKEEPING, record, now)
         };
-        let tx = Tx::on_slot(Some(record.version), released)
-            .write(Write::Append(audit_lane(), entry.into()));
+        let released = tombstone(record, self.0.mint.id());
+        let tx = Tx::on_slot(Some(record.version), released).write(entry.append());
         let commit = self.in_time(self.0.store.commit(tx)).await.unwrap_or_else(too_slow)?.value;
         Ok(matches!(commit, Commit::Committed { .. } | Commit::Repeated))
     }
@@ -228,16 +187,14 @@ fn too_slow<T>() -> Reply<T> {
 }
 
 impl<S> Inner<S> {
-    /// Since when it is unknown, if that is longer than anyone holds it.
-    fn forgotten_since(&self, record: &Record, now: Timestamp) -> Option<Timestamp> {
+    /// Whether it is unknown for longer than anyone holds it.
+    fn is_forgotten(&self, record: &Record, now: Timestamp) -> bool {
         match record.standing(now) {
-            Standing::Unknown { since, .. } => {
-                (now.since(since) >= self.limits.hold_retention).then_some(since)
-            }
+            Standing::Unknown { since, .. } => now.since(since) >= self.limits.hold_retention,
             Standing::Live { .. }
             | Standing::Final { .. }
             | Standing::Retryable(_)
-            | Standing::Free => None,
+            | Standing::Free => false,
         }
     }
 }

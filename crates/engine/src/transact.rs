@@ -266,7 +266,11 @@ impl<S: Journal> Engine<S> {
 
     /// Repeats one commit until the store can say whether it is written. Gives when, if it is.
     /// `unsure` says whether it ever could not.
-    async fn commit_known(&self, tx: Tx, unsure: &mut bool) -> Result<Option<Timestamp>, RunError> {
+    pub(crate) async fn commit_known(
+        &self,
+        tx: Tx,
+        unsure: &mut bool,
+    ) -> Result<Option<Timestamp>, RunError> {
         for failures in 1..=COMMIT_TRIES_MAX {
             match self.in_time(self.0.store.commit(tx.clone())).await {
                 Some(Ok(Stamped { now, value })) => match value {

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::*;
-use onetake_core::{Cause, OnUnknown, Report};
+use onetake_core::{Actor, Cause, OnUnknown, Report};
+use onetake_engine::operate::{Seen, What};
 use onetake_engine::{Limits, RunError};
 use onetake_testkit::faulty::{Fault, Op, Script};
 use tracing_subscriber::fmt::format::FmtSpan;
@@ -58,9 +59,27 @@ async fn x11_a_log_tells_how_a_walk_ended_and_shows_no_key_and_no_body() {
     node.run(ask("secret-other"), never).await.unwrap();
     let unknown = |_| async { Report::Unknown(Cause::Reported) };
     node.run(ask_with("secret-key-2", "secret-body", policy()), unknown).await.unwrap();
+    let (ann, slot) =
+        (Actor::new("ann").unwrap(), common::ask("secret-key-2").address.slot().clone());
+    let seen = node.show(&slot, What::Content).await.unwrap().unwrap().row.version;
+    let keep = Duration::from_secs(60);
+    let acted = node.resolve(&ann, &slot, seen, value("secret-value"), keep).await.unwrap();
+    let stale = node.release(&ann, &slot, Seen::Record(seen)).await.unwrap_err();
+    let said = format!("{acted:?} {stale:?} {stale}");
+    assert!(!said.contains("secret"), "{said}");
+    node.purge(&ann, slot.tenant(), None, None).await.unwrap();
 
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    for shown in ["orders.create", "replayed", "mismatch", "unknown", "lost the claim"] {
+    for shown in [
+        "orders.create",
+        "replayed",
+        "mismatch",
+        "unknown",
+        "lost the claim",
+        "an operator acted on a record",
+        "resolved",
+        "purged",
+    ] {
         assert!(text.contains(shown), "{shown} is missing in:\n{text}");
     }
     assert!(!text.contains("secret"), "a secret shows in:\n{text}");
