@@ -4,6 +4,7 @@
 //! step is bounded, and between steps others get their turn.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use onetake_core::{Record, Slot, Standing, Timestamp};
 use tokio::task::{JoinHandle, yield_now};
