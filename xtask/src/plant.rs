@@ -5,6 +5,7 @@
 
 mod bugs;
 mod copy;
+mod store_bugs;
 mod trial;
 
 use std::time::{Duration, Instant};
@@ -12,8 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::workspace::Workspace;
-use bugs::BUGS;
+use bugs::WALK_BUGS;
 use copy::Copy;
+use store_bugs::STORE_BUGS;
 use trial::{Site, Trials, Verdict};
 
 /// Building is not counted.
@@ -57,7 +59,7 @@ pub(crate) struct Args {
 ///
 /// When a bug survived, or is not a bug any more.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
-    let bugs = chosen(BUGS, args.only.as_deref())?;
+    let bugs = chosen(all(), args.only.as_deref())?;
     let folder = workspace.target.join("plant");
     let copy = Copy::sync(&workspace.root, &workspace.files()?, &folder)?;
     // The copy shares our target directory: what it depends on is built already.
@@ -65,11 +67,19 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     plant_all(&trials, &bugs)
 }
 
-fn chosen<'a>(bugs: &'a [Planted], only: Option<&str>) -> Result<Vec<&'a Planted>> {
+/// Every bug that is planted.
+fn all() -> impl Iterator<Item = &'static Planted> + Clone {
+    WALK_BUGS.iter().chain(STORE_BUGS)
+}
+
+fn chosen<'a>(
+    bugs: impl Iterator<Item = &'a Planted> + Clone,
+    only: Option<&str>,
+) -> Result<Vec<&'a Planted>> {
     let is_chosen = |bug: &&Planted| only.is_none_or(|name| name == bug.name);
-    let found: Vec<&Planted> = bugs.iter().filter(is_chosen).collect();
+    let found: Vec<&Planted> = bugs.clone().filter(is_chosen).collect();
     if let (Some(name), true) = (only, found.is_empty()) {
-        let names: Vec<_> = bugs.iter().map(|bug| bug.name).collect();
+        let names: Vec<_> = bugs.map(|bug| bug.name).collect();
         bail!("there is no planted bug `{name}`; there is: {}", names.join(", "));
     }
     Ok(found)

@@ -246,6 +246,31 @@ fn a_read_only_disk_is_refused_with_the_reason() {
     drop(open(&disk).unwrap());
 }
 
+/// C8: the engine below would take the first batch that it cannot read for a torn end, and cut off
+/// everything behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn c8_damage_in_the_middle_of_the_journal_is_named_and_nothing_is_cut_off() {
+    let disk = Disk::new();
+    let (store, heard) = (open(&disk).unwrap(), Heard::default());
+    caller(store, heard.clone(), 1, 3).await;
+    for closed in [true, false] {
+        let left = disk.after_power_loss_with(1, Names::Kept);
+        if !closed {
+            std::fs::remove_file(home(&left).join("CLOSED")).unwrap();
+        }
+        let journal = home(&left).join("data/0.jnl");
+        flip(&journal, 0);
+        let before = std::fs::read(&journal).unwrap();
+        let refused = open(&left).unwrap_err();
+        assert!(refused.to_string().contains("journal 0.jnl at byte 0"), "{refused}");
+        assert!(std::fs::read(&journal).unwrap() == before, "and it is left as it is");
+        let checked = upkeep::check(home(&left), &options()).unwrap();
+        assert_eq!(checked.findings[0].place, "journal 0.jnl, byte 0");
+        flip(&journal, 0);
+        agrees(&open(&left).unwrap(), &heard.so_far(), "mended").await;
+    }
+}
+
 /// C8: one flipped bit anywhere is refused or harmless; it never changes an answer and never makes
 /// one disappear.
 #[tokio::test(flavor = "multi_thread")]

@@ -1,11 +1,12 @@
-//! The bugs that we plant: each one a mistake somebody could make, and the test that must notice.
+//! The bugs that we plant into the rule and the walks: each one a mistake somebody could make, and
+//! the test that must notice.
 //!
 //! Data only. An entry whose text is no longer in the tree fails the run; it is rewritten, never
 //! left behind.
 
 use super::{Edit, Planted};
 
-pub(super) const BUGS: &[Planted] = &[
+pub(super) const WALK_BUGS: &[Planted] = &[
     Planted {
         name: "another-body-replays",
         story: "A reused key answers with the result of a different request.",

@@ -1,0 +1,84 @@
+//! The bugs that we plant into the durable stores. As `bugs.rs`: data only.
+
+use super::{Edit, Planted};
+
+pub(super) const STORE_BUGS: &[Planted] = &[
+    Planted {
+        name: "answered-before-the-sync",
+        story: "A power cut takes back an outcome that a caller has heard.",
+        edits: &[Edit {
+            file: "crates/stores/src/embedded/disk.rs",
+            find: "self.db.batch().durability(Some(PersistMode::SyncData))",
+            replace: "self.db.batch().durability(Some(PersistMode::Buffer))",
+        }],
+        package: "onetake-stores",
+        target: &["--test", "embedded_faults"],
+        test: "k12_w12_x8_what_was_answered_survives",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "a-dead-process-keeps-its-lease",
+        story: "After a crash a key is in flight until a lease ends that nobody holds.",
+        edits: &[Edit {
+            file: "crates/stores/src/embedded/disk.rs",
+            find: "        if boot != self.boot\n",
+            replace: "        if boot > self.boot\n",
+        }],
+        package: "onetake-stores",
+        target: &["--test", "embedded"],
+        test: "x1_x3_claims_of_an_earlier_process",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "a-compaction-takes-unknowns",
+        story: "An outcome that nobody knows is forgotten, and the next retry executes it again.",
+        edits: &[Edit {
+            file: "crates/stores/src/embedded/expiry.rs",
+            find: "label.is_removable(now)",
+            replace: "label.end.is_none_or(|end| end <= now)",
+        }],
+        package: "onetake-stores",
+        target: &["--test", "embedded"],
+        test: "c8_k7_d11_a_compaction_removes",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "an-old-picture-is-filed",
+        story: "A slow read files a free key over a claim that came and went, and it runs twice.",
+        edits: &[Edit {
+            file: "crates/stores/src/embedded/front.rs",
+            find: "if shard.departures == departures {",
+            replace: "if shard.departures >= departures {",
+        }],
+        package: "onetake-stores",
+        target: &["--lib"],
+        test: "d6_a_picture_from_before_a_departure",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "a-damaged-journal-is-cut-off",
+        story: "One bad byte in the middle of the journal makes every later answer disappear.",
+        edits: &[Edit {
+            file: "crates/stores/src/embedded/open.rs",
+            find: "    folder.check_journal(options.accept_shadow)?;\n    folder.mark_open()?;\n",
+            replace: "    folder.mark_open()?;\n",
+        }],
+        package: "onetake-stores",
+        target: &["--test", "embedded_faults"],
+        test: "c8_damage_in_the_middle_of_the_journal",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "a-failed-sync-is-forgotten",
+        story: "A disk reports an error once, and the store goes on as if nothing had happened.",
+        edits: &[Edit {
+            file: "crates/stores/src/embedded/shared.rs",
+            find: "batch.commit().map_err(|error| failed(&error))?;",
+            replace: "drop(batch.commit());",
+        }],
+        package: "onetake-stores",
+        target: &["--test", "embedded_faults"],
+        test: "w12_a_failed_sync_answers_unknown",
+        hang_is_caught: false,
+    },
+];
