@@ -135,7 +135,10 @@ pub(crate) async fn admit(State(guard): State<Guard>, request: Request, next: Ne
 
 #[cfg(test)]
 mod tests {
+    use axum::Router;
     use axum::body::Body;
+    use axum::middleware::from_fn_with_state;
+    use tower::ServiceExt;
 
     use super::*;
 
@@ -190,6 +193,35 @@ mod tests {
         for (uri, headers, expected) in table {
             assert_eq!(judged(uri, headers), *expected, "{uri} {headers:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_are_bounded_in_number_and_in_time() {
+        let admitting = from_fn_with_state(guard(), admit);
+        let router = Router::new().fallback(std::future::pending::<()>).layer(admitting);
+        let ask = |path: &str| {
+            let request = Request::builder().uri(path).header("host", "127.0.0.1:8081");
+            let request = request.header("authorization", format!("Bearer {TOKEN}"));
+            router.clone().oneshot(request.body(Body::empty()).unwrap())
+        };
+        let began = tokio::time::Instant::now();
+        let mut slow = tokio::task::JoinSet::new();
+        for _ in 1..REQUESTS_MAX {
+            slow.spawn(ask("/"));
+        }
+        slow.spawn(ask("/v1/store/backup"));
+        for _ in 0..REQUESTS_MAX {
+            tokio::task::yield_now().await;
+        }
+        let refused = ask("/").await.unwrap();
+        assert_eq!((refused.status(), began.elapsed()), (503.try_into().unwrap(), Duration::ZERO));
+        while slow.len() > 1 {
+            let answer = slow.join_next().await.unwrap().unwrap().unwrap();
+            assert_eq!(answer.status(), 503);
+        }
+        assert_eq!(began.elapsed().as_secs(), REQUEST_WITHIN.as_secs());
+        slow.join_next().await.unwrap().unwrap().unwrap();
+        assert_eq!(began.elapsed().as_secs(), BACKUP_WITHIN.as_secs(), "a copy may take longer");
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub enum TokenError {
     #[error("a token has from {CHARS_MIN} to {CHARS_MAX} visible ASCII characters")]
     NotAToken,
     /// Others can read the file.
-    #[error("{} can be read by others; `chmod 600` it, or remove it to get a new token", .0.display())]
+    #[error("others can read {}; `chmod 600` it, or remove it to get a new token", .0.display())]
     NotPrivate(PathBuf),
     /// The file cannot be read or written.
     #[error("{}: {why}", path.display())]
