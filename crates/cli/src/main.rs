@@ -1,19 +1,30 @@
 //! The onetake binary: reads what was typed and hands it to one command.
 //!
 //! Never does the work itself, and never guesses: what it does not understand is refused with exit
-//! code 2. Exit code 0 means that everything held, 1 that something did not.
+//! code 2. What every exit code means is in `exit.rs`.
 
+mod admin;
+mod check;
+mod client;
 mod commands;
+mod exit;
+mod operator;
+mod out;
+mod wiring;
 
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
+use onetake_console::wire::Problem;
+use tokio::runtime::Runtime;
 
-use crate::commands::demo;
+use crate::commands::{demo, keys, serve, store};
+use crate::exit::Exit;
 
 /// One operation, one execution: every retry gets the same take.
 #[derive(Parser)]
-#[command(name = "onetake", version, arg_required_else_help = true)]
+#[command(name = "onetake", version, arg_required_else_help = true, after_help = exit::HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -23,12 +34,40 @@ struct Cli {
 enum Command {
     /// Show on this machine what becomes of retries: seven scenes, a real side effect, one table
     Demo(demo::Args),
+    /// Look at keys, and settle them by hand
+    #[command(after_help = exit::HELP)]
+    Keys(Box<keys::Args>),
+    /// Look after the store itself
+    #[command(after_help = exit::HELP)]
+    Store(store::Args),
+    /// Open the store and serve the admin surface, until asked to stop
+    #[command(after_help = exit::HELP)]
+    Serve(serve::Args),
 }
 
 fn main() -> ExitCode {
-    let ended = match Cli::parse().command {
-        Command::Demo(args) => demo::run(&args),
+    let (ended, json) = match Cli::parse().command {
+        Command::Demo(args) => return demo_code(demo::run(&args)),
+        Command::Keys(args) => (block_on(keys::run(&args)), args.target.json),
+        Command::Store(args) => (block_on(store::run(&args)), args.target.json),
+        Command::Serve(args) => (block_on(serve::run(&args)), false),
     };
+    let exit = ended.unwrap_or_else(|error| {
+        let said = error.downcast_ref::<Problem>().filter(|_| json);
+        match said.and_then(|problem| serde_json::to_string_pretty(problem).ok()) {
+            Some(problem) => eprintln!("{problem}"),
+            None => eprintln!("error: {error:#}"),
+        }
+        Exit::of(&error)
+    });
+    exit.into()
+}
+
+fn block_on(command: impl Future<Output = Result<Exit>>) -> Result<Exit> {
+    Runtime::new()?.block_on(command)
+}
+
+fn demo_code(ended: Result<ExitCode>) -> ExitCode {
     ended.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
         ExitCode::FAILURE

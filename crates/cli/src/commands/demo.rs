@@ -21,6 +21,8 @@ use counts::{Count, Counts};
 use shop::Shop;
 use stage::Stage;
 
+use crate::out::print;
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// End after the table. Today the demo always does; scripts may say so already
@@ -47,7 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let stage = Stage::new(json);
     let report = Runtime::new()?.block_on(async { play(&Shop::open()?, &stage).await })?;
     if json {
-        stage::print(&serde_json::to_string_pretty(&report)?);
+        print(&serde_json::to_string_pretty(&report)?);
     } else {
         stage.finale(&report);
     }

@@ -4,11 +4,12 @@
 //! Never decides anything, and never fails: a reader that went away is no reason to stop.
 
 use std::env;
-use std::io::{ErrorKind, IsTerminal, Write, stdout};
+use std::io::{IsTerminal, Write, stdout};
 use std::path::Path;
 
 use super::Report;
 use super::counts::{Count, Counts, grouped};
+use crate::out::print;
 
 /// Where the demo is shown.
 pub(super) struct Stage {
@@ -28,17 +29,6 @@ What next:
   README.md          the same in ten lines of your own code
   cargo xtask test   the proofs, and known bugs planted to see them fail
 Nothing of this demo is left: its stores and its ledger were in a temporary folder.";
-
-/// Prints one line or many. A reader that went away is ignored; a disk that is full is not.
-pub(super) fn print(text: &str) {
-    match writeln!(stdout(), "{text}") {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            eprintln!("onetake: the output cannot be written: {error}");
-            std::process::exit(1);
-        }
-        Ok(()) | Err(_) => {}
-    }
-}
 
 impl Stage {
     /// Looks at standard output once.

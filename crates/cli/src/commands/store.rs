@@ -1,0 +1,68 @@
+//! `onetake store`: look after the store itself.
+//!
+//! A check reads the files and so needs that no process holds them; numbers and copies come from
+//! whoever does. Nothing here changes a record.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use onetake_console::wire::BackupAsk;
+
+use crate::exit::Exit;
+use crate::operator::{Operator, Target};
+use crate::out::{lines, say};
+use crate::wiring;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Read everything and report what is damaged; exit code 6 if anything is
+    Check,
+    /// Show the numbers of the store
+    Stats,
+    /// Copy the store, as it is at one moment, to a path that does not exist yet
+    Backup {
+        /// Where to, on the machine of the process that holds the store
+        path: PathBuf,
+    },
+}
+
+/// Does what was typed.
+///
+/// # Errors
+/// When it could not be done; `exit.rs` tells which exit code that is.
+pub(crate) async fn run(args: &Args) -> Result<Exit> {
+    let json = args.target.json;
+    match &args.verb {
+        Verb::Check => {
+            let report = wiring::check(&args.target.store)?;
+            say(json, &report, || report.text())?;
+            Ok(if report.ok { Exit::Done } else { Exit::Damaged })
+        }
+        Verb::Stats => {
+            let stats = Operator::at(&args.target)?.stats().await?;
+            say(json, &stats, || {
+                let numbers = stats.numbers.iter().map(|(name, n)| (name.as_str(), n.to_string()));
+                let store = ("store", stats.store.clone());
+                lines(&std::iter::once(store).chain(numbers).collect::<Vec<_>>())
+            })?;
+            Ok(Exit::Done)
+        }
+        Verb::Backup { path } => {
+            let path = std::path::absolute(path).context("the path cannot be used")?;
+            let path = path.to_str().context("the path is not text")?.to_owned();
+            let backup = Operator::at(&args.target)?.backup(&BackupAsk { path }).await?;
+            let text = || format!("copied to {} ({} bytes)", backup.path, backup.bytes);
+            say(json, &backup, text)?;
+            Ok(Exit::Done)
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! How commands speak: tables for people, JSON for programs.
+//!
+//! Arranges what it is given and never fails over a reader that went away. Text that came from
+//! elsewhere is shown without its control characters, for a terminal would obey them.
+
+use std::io::{ErrorKind, Write, stdout};
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Serialize;
+
+/// Spaces between two columns.
+const GAP: usize = 2;
+
+/// Prints one line or many. A reader that went away is ignored; a disk that is full is not.
+pub(crate) fn print(text: &str) {
+    match writeln!(stdout(), "{text}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            eprintln!("onetake: the output cannot be written: {error}");
+            std::process::exit(1);
+        }
+        Ok(()) | Err(_) => {}
+    }
+}
+
+/// Says `value`: as JSON for programs, or in the words of `text` for people.
+///
+/// # Errors
+/// When it cannot be written as JSON.
+pub(crate) fn say(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+    let said = if json { serde_json::to_string_pretty(value)? } else { text() };
+    print(&said);
+    Ok(())
+}
+
+/// A table: a head, then rows, each column as wide as its widest cell.
+pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
+    let head = head.map(str::to_owned);
+    let all: Vec<&[String; N]> = std::iter::once(&head).chain(rows).collect();
+    let widths: [usize; N] = std::array::from_fn(|column| {
+        all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
+    });
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:0$}", width + GAP));
+        cells.collect::<String>().trim_end().to_owned()
+    };
+    all.into_iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Lines of a name and a value.
+pub(crate) fn lines(pairs: &[(&str, String)]) -> String {
+    let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + GAP;
+    let line = |(name, value): &(&str, String)| format!("{name:width$}{value}");
+    pairs.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A span for people: its two largest units.
+pub(crate) fn span(ms: u64) -> String {
+    let whole = if ms < 1_000 { ms } else { ms / 1_000 * 1_000 };
+    let text = humantime::format_duration(Duration::from_millis(whole)).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// `text` without what a terminal would obey.
+pub(crate) fn tame(text: &str) -> String {
+    let shown = |c: char| {
+        let is_plain = !c.is_control() || matches!(c, '\n' | '\t');
+        if is_plain { String::from(c) } else { c.escape_unicode().to_string() }
+    };
+    text.chars().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_its_columns_in_line() {
+        let rows = [["a".to_owned(), "zoë".to_owned()], ["long".to_owned(), String::new()]];
+        assert_eq!(table(["X", "NAME"], &rows), "X     NAME\na     zoë\nlong");
+        assert_eq!(table(["X"], &[]), "X");
+        assert_eq!(lines(&[("a", "1".to_owned()), ("long", "2".to_owned())]), "a     1\nlong  2");
+    }
+
+    #[test]
+    fn a_span_is_told_in_two_units() {
+        let table = [(0, "0s"), (7, "7ms"), (1_999, "1s"), (90_061_000, "1day 1h")];
+        for (ms, text) in table {
+            assert_eq!(span(ms), text);
+        }
+    }
+
+    #[test]
+    fn a_terminal_is_told_nothing_by_what_it_shows() {
+        assert_eq!(tame("a\n\tb\u{1b}[2J\r"), "a\n\tb\\u{1b}[2J\\u{d}");
+    }
+}

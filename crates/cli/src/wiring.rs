@@ -1,0 +1,237 @@
+//! Which store a program runs on: the one place that reads a store's URL and opens what it names.
+//!
+//! Knows every store by name and no rule of any. A store that is not built in is said so, never
+//! replaced by another.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onetake::core::{Draft, Record, Slot, Tenant, Version};
+use onetake::engine::{
+    Commit, Doc, Document, Entry, Found, Journal, Lane, Memory, Page, Place, Position, Reply,
+    Slots, Swap, Swept, Tx,
+};
+use onetake_console::{Backup, Stats, Upkeep, UpkeepError};
+
+use crate::check::CheckReport;
+
+/// The store that is used when none is named.
+pub(crate) const DEFAULT_URL: &str = "embedded:./onetake-data";
+
+/// Where the records are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StoreUrl {
+    /// In the memory of this process; gone with it.
+    Memory,
+    /// In one directory, for one process at a time.
+    Embedded(PathBuf),
+}
+
+impl FromStr for StoreUrl {
+    type Err = OpenError;
+
+    fn from_str(text: &str) -> Result<Self, OpenError> {
+        let unknown = || OpenError::Url("use `embedded:PATH` or `memory:`".to_owned());
+        match text.split_once(':').ok_or_else(unknown)? {
+            ("memory", "") => Ok(Self::Memory),
+            ("embedded", "") => Err(OpenError::Url("`embedded:` needs a path".to_owned())),
+            ("embedded", path) => Ok(Self::Embedded(path.into())),
+            ("postgres" | "postgresql", _) => Err(OpenError::NotBuiltIn("postgres")),
+            ("redis" | "rediss", _) => Err(OpenError::NotBuiltIn("redis")),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory:"),
+            Self::Embedded(path) => write!(f, "embedded:{}", path.display()),
+        }
+    }
+}
+
+impl StoreUrl {
+    /// The directory of the store, where it has one.
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        match self {
+            Self::Memory => None,
+            Self::Embedded(path) => Some(path),
+        }
+    }
+}
+
+/// Whether a store may be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// It must be there: looking at a store never makes one.
+    Existing,
+    /// It is made where it is not there yet.
+    OrNew,
+}
+
+/// Why there is no store.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(dead_code, reason = "a store in memory is never locked, damaged or unavailable")]
+pub(crate) enum OpenError {
+    /// The URL names no store.
+    #[error("not the URL of a store: {0}")]
+    Url(String),
+    /// This program was built without it.
+    #[error("the {0} store is not built in yet")]
+    NotBuiltIn(&'static str),
+    /// There is nothing at its place.
+    #[error("there is no store at {}", .0.display())]
+    Missing(PathBuf),
+    /// Another process holds it.
+    #[error("another process holds the store at {}", .0.display())]
+    Locked(PathBuf),
+    /// What is there cannot be true.
+    #[error("the store is damaged: {0}")]
+    Damaged(String),
+    /// It cannot be reached.
+    #[error("the store cannot be opened: {0}")]
+    Unavailable(String),
+}
+
+/// Opens the store that `url` names.
+///
+/// # Errors
+/// An [`OpenError`]; above all [`OpenError::Locked`] when another process holds it.
+pub(crate) fn open(url: &StoreUrl, opening: Opening) -> Result<AnyStore, OpenError> {
+    match url {
+        StoreUrl::Memory => Ok(AnyStore::Memory(Memory::new())),
+        StoreUrl::Embedded(path) if opening == Opening::Existing && !path.exists() => {
+            Err(OpenError::Missing(path.clone()))
+        }
+        StoreUrl::Embedded(path) => open_embedded(path),
+    }
+}
+
+/// Opens the embedded store in `path`, and makes it where it is not there yet.
+fn open_embedded(_path: &Path) -> Result<AnyStore, OpenError> {
+    Err(OpenError::NotBuiltIn("embedded"))
+}
+
+/// Reads everything that the store of `url` holds, and reports what is damaged.
+///
+/// # Errors
+/// An [`OpenError`] when it cannot even be looked at.
+pub(crate) fn check(url: &StoreUrl) -> Result<CheckReport, OpenError> {
+    match url {
+        StoreUrl::Memory => Ok(CheckReport::of(Vec::new(), [("records", 0)])),
+        StoreUrl::Embedded(path) if !path.exists() => Err(OpenError::Missing(path.clone())),
+        StoreUrl::Embedded(path) => check_embedded(path),
+    }
+}
+
+/// Checks the embedded store in `path`.
+fn check_embedded(_path: &Path) -> Result<CheckReport, OpenError> {
+    Err(OpenError::NotBuiltIn("embedded"))
+}
+
+/// Any store that is built in.
+#[derive(Debug)]
+pub(crate) enum AnyStore {
+    /// In memory.
+    Memory(Memory),
+}
+
+/// Does the same with whichever store it is. A new store is one more line here.
+macro_rules! each {
+    ($any:expr, $store:ident => $call:expr) => {
+        match $any {
+            AnyStore::Memory($store) => $call,
+        }
+    };
+}
+
+impl Slots for AnyStore {
+    async fn read(&self, slot: &Slot) -> Reply<Option<Arc<Record>>> {
+        each!(self, store => store.read(slot).await)
+    }
+
+    async fn swap(&self, expected: Option<Version>, next: Draft) -> Reply<Swap> {
+        each!(self, store => store.swap(expected, next).await)
+    }
+
+    async fn renew(&self, slot: &Slot, expected: Version, lease: Duration) -> Reply<Swap> {
+        each!(self, store => store.renew(slot, expected, lease).await)
+    }
+
+    async fn sweep(&self, limit: usize) -> Reply<Swept> {
+        each!(self, store => store.sweep(limit).await)
+    }
+}
+
+impl Journal for AnyStore {
+    async fn commit(&self, tx: Tx) -> Reply<Commit> {
+        each!(self, store => store.commit(tx).await)
+    }
+
+    async fn fetch(&self, places: &[Place]) -> Reply<Vec<Found>> {
+        each!(self, store => store.fetch(places).await)
+    }
+
+    async fn scan(
+        &self,
+        space: &'static str,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Reply<Page<(Doc, Document)>> {
+        each!(self, store => store.scan(space, prefix, after, limit).await)
+    }
+
+    async fn scan_slots(
+        &self,
+        tenant: Option<&Tenant>,
+        after: Option<&Slot>,
+        limit: usize,
+    ) -> Reply<Page<Arc<Record>>> {
+        each!(self, store => store.scan_slots(tenant, after, limit).await)
+    }
+
+    async fn read_lane(&self, lane: &Lane, after: Position, limit: usize) -> Reply<Page<Entry>> {
+        each!(self, store => store.read_lane(lane, after, limit).await)
+    }
+}
+
+impl Upkeep for AnyStore {
+    async fn stats(&self) -> Result<Stats, UpkeepError> {
+        each!(self, store => store.stats().await)
+    }
+
+    async fn backup(&self, to: &Path) -> Result<Backup, UpkeepError> {
+        each!(self, store => store.backup(to).await)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_one_store_or_is_refused() {
+        let of = |text: &str| text.parse::<StoreUrl>();
+        assert_eq!(of("memory:"), Ok(StoreUrl::Memory));
+        assert_eq!(of("embedded:./a:b"), Ok(StoreUrl::Embedded("./a:b".into())));
+        assert_eq!(of(DEFAULT_URL).unwrap().to_string(), DEFAULT_URL);
+        for bad in ["", "memory", "memory:x", "embedded:", "embedded", "sqlite:x", "./data"] {
+            assert!(matches!(of(bad), Err(OpenError::Url(_))), "{bad}");
+        }
+        assert_eq!(of("postgres://x"), Err(OpenError::NotBuiltIn("postgres")));
+    }
+
+    #[test]
+    fn looking_at_a_store_makes_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = StoreUrl::Embedded(folder.path().join("none"));
+        assert!(matches!(open(&url, Opening::Existing), Err(OpenError::Missing(_))));
+        assert!(matches!(check(&url), Err(OpenError::Missing(_))));
+    }
+}
