@@ -11,7 +11,7 @@ use crate::out::{lines, table};
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[allow(dead_code, reason = "a check of a store in memory finds nothing")]
+#[allow(dead_code, reason = "no store has notes or warnings yet")]
 pub(crate) enum Severity {
     /// Worth knowing.
     Note,

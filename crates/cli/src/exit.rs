@@ -71,9 +71,10 @@ impl Exit {
         error.downcast_ref::<OpenError>().map_or(Self::Failed, |error| match error {
             OpenError::Url(_) => Self::Usage,
             OpenError::NotBuiltIn(_) => Self::Failed,
-            OpenError::Missing(_) | OpenError::Locked(_) | OpenError::Unavailable(_) => {
-                Self::Unavailable
-            }
+            OpenError::Missing(_)
+            | OpenError::Locked(_)
+            | OpenError::Key(_)
+            | OpenError::Unavailable(_) => Self::Unavailable,
             OpenError::Damaged(_) => Self::Damaged,
         })
     }

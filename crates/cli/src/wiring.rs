@@ -3,6 +3,7 @@
 //! Knows every store by name and no rule of any. A store that is not built in is said so, never
 //! replaced by another.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -14,10 +15,16 @@ use onetake::engine::{
     Commit, Doc, Document, Entry, Found, Journal, Lane, Memory, Page, Place, Position, Reply,
     Slots, Swap, Swept, Tx,
 };
+use onetake::stores::seal::MasterKey;
+use onetake::stores::{self, Embedded, Options};
 use onetake_console::{Backup, Stats, Upkeep, UpkeepError};
 
-use crate::check::CheckReport;
+use crate::check::{CheckReport, Finding, Severity};
 
+/// Where the master key of a sealed store is: the key itself, or with `_FILE` the path of it.
+const KEY: &str = "ONETAKE_STORE__KEY";
+/// The key before it, while it is being replaced.
+const OLD_KEY: &str = "ONETAKE_STORE__OLD_KEY";
 /// The store that is used when none is named.
 pub(crate) const DEFAULT_URL: &str = "embedded:./onetake-data";
 
@@ -76,7 +83,6 @@ pub(crate) enum Opening {
 
 /// Why there is no store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[allow(dead_code, reason = "a store in memory is never locked, damaged or unavailable")]
 pub(crate) enum OpenError {
     /// The URL names no store.
     #[error("not the URL of a store: {0}")]
@@ -93,6 +99,9 @@ pub(crate) enum OpenError {
     /// What is there cannot be true.
     #[error("the store is damaged: {0}")]
     Damaged(String),
+    /// It is sealed, and its key is missing or another.
+    #[error("{0} (a key is read from ONETAKE_STORE__KEY or ONETAKE_STORE__KEY_FILE)")]
+    Key(String),
     /// It cannot be reached.
     #[error("the store cannot be opened: {0}")]
     Unavailable(String),
@@ -104,7 +113,7 @@ pub(crate) enum OpenError {
 /// An [`OpenError`]; above all [`OpenError::Locked`] when another process holds it.
 pub(crate) fn open(url: &StoreUrl, opening: Opening) -> Result<AnyStore, OpenError> {
     match url {
-        StoreUrl::Memory => Ok(AnyStore::Memory(Memory::new())),
+        StoreUrl::Memory => Ok(AnyStore::Memory(Box::default())),
         StoreUrl::Embedded(path) if opening == Opening::Existing && !path.exists() => {
             Err(OpenError::Missing(path.clone()))
         }
@@ -113,8 +122,40 @@ pub(crate) fn open(url: &StoreUrl, opening: Opening) -> Result<AnyStore, OpenErr
 }
 
 /// Opens the embedded store in `path`, and makes it where it is not there yet.
-fn open_embedded(_path: &Path) -> Result<AnyStore, OpenError> {
-    Err(OpenError::NotBuiltIn("embedded"))
+fn open_embedded(path: &Path) -> Result<AnyStore, OpenError> {
+    let opened = Embedded::open_with(path, options()?);
+    opened.map(AnyStore::Embedded).map_err(|error| said(path, &error))
+}
+
+/// The settings of an embedded store, with the keys of its seal from the environment.
+fn options() -> Result<Options, OpenError> {
+    let mut keys = Vec::new();
+    for name in [KEY, OLD_KEY] {
+        let file = format!("{name}_FILE");
+        let key = if let Some(path) = std::env::var_os(&file) {
+            MasterKey::from_file(path)
+        } else if std::env::var_os(name).is_some() {
+            MasterKey::from_env(name)
+        } else {
+            continue;
+        };
+        keys.push(key.map_err(|error| OpenError::Key(error.to_string()))?);
+    }
+    Ok(Options { keys, ..Options::default() })
+}
+
+/// What a store says that cannot be opened, as far as commands tell it apart.
+#[allow(clippy::wildcard_enum_match_arm, reason = "the store may learn new errors")]
+fn said(path: &Path, error: &stores::OpenError) -> OpenError {
+    use stores::OpenError as E;
+    match error {
+        E::Locked { .. } => OpenError::Locked(path.to_owned()),
+        E::Damaged { .. } => OpenError::Damaged(error.to_string()),
+        E::Sealed { .. } | E::NoKey { .. } | E::NotSealed { .. } => {
+            OpenError::Key(error.to_string())
+        }
+        _ => OpenError::Unavailable(error.to_string()),
+    }
 }
 
 /// Reads everything that the store of `url` holds, and reports what is damaged.
@@ -130,15 +171,36 @@ pub(crate) fn check(url: &StoreUrl) -> Result<CheckReport, OpenError> {
 }
 
 /// Checks the embedded store in `path`.
-fn check_embedded(_path: &Path) -> Result<CheckReport, OpenError> {
-    Err(OpenError::NotBuiltIn("embedded"))
+fn check_embedded(path: &Path) -> Result<CheckReport, OpenError> {
+    let checked = stores::upkeep::check(path, &options()?).map_err(|error| said(path, &error))?;
+    let [claimed, done, released, unknown] = checked.records;
+    let counts = [
+        ("journal batches", checked.batches),
+        ("records claimed", claimed),
+        ("records done", done),
+        ("records released", released),
+        ("records unknown", unknown),
+        ("documents", checked.documents),
+        ("lane entries", checked.entries),
+        ("counters, cursors and lanes", checked.numbers),
+        ("further damage, not listed", checked.more),
+    ];
+    let findings = checked.findings.into_iter().map(|finding| Finding {
+        severity: Severity::Damage,
+        place: finding.place,
+        what: finding.what,
+        advice: finding.advice,
+    });
+    Ok(CheckReport::of(findings.collect(), counts))
 }
 
 /// Any store that is built in.
 #[derive(Debug)]
 pub(crate) enum AnyStore {
     /// In memory.
-    Memory(Memory),
+    Memory(Box<Memory>),
+    /// In one directory.
+    Embedded(Embedded),
 }
 
 /// Does the same with whichever store it is. A new store is one more line here.
@@ -146,6 +208,7 @@ macro_rules! each {
     ($any:expr, $store:ident => $call:expr) => {
         match $any {
             AnyStore::Memory($store) => $call,
+            AnyStore::Embedded($store) => $call,
         }
     };
 }
@@ -165,6 +228,10 @@ impl Slots for AnyStore {
 
     async fn sweep(&self, limit: usize) -> Reply<Swept> {
         each!(self, store => store.sweep(limit).await)
+    }
+
+    fn forgets_by_itself(&self) -> bool {
+        each!(self, store => store.forgets_by_itself())
     }
 }
 
@@ -203,12 +270,47 @@ impl Journal for AnyStore {
 
 impl Upkeep for AnyStore {
     async fn stats(&self) -> Result<Stats, UpkeepError> {
-        each!(self, store => store.stats().await)
+        match self {
+            Self::Memory(store) => store.stats().await,
+            Self::Embedded(store) => Ok(numbers(&store.stats())),
+        }
     }
 
     async fn backup(&self, to: &Path) -> Result<Backup, UpkeepError> {
-        each!(self, store => store.backup(to).await)
+        match self {
+            Self::Memory(store) => store.backup(to).await,
+            Self::Embedded(store) => {
+                let copied = store.backup(to).await;
+                let copied = copied.map_err(|error| UpkeepError::Path(error.to_string()))?;
+                Ok(Backup { path: to.display().to_string(), bytes: copied.bytes })
+            }
+        }
     }
+}
+
+/// The numbers of an embedded store, each under its name.
+fn numbers(stats: &stores::upkeep::Stats) -> Stats {
+    let mut numbers = BTreeMap::from(
+        [
+            ("records", stats.records),
+            ("bytes", stats.bytes),
+            ("tenants", stats.tenants.len() as u64),
+            ("counted", u64::from(stats.counted)),
+            ("in_memory", stats.in_memory as u64),
+            ("loads", stats.loads),
+            ("queued", stats.queued as u64),
+            ("batches", stats.batches),
+            ("written", stats.written),
+            ("expired_removed", stats.expired),
+            ("disk_bytes", stats.disk_bytes),
+            ("opened_times", stats.boot),
+            ("sealed", u64::from(stats.sealed)),
+            ("lost", u64::from(stats.lost.is_some())),
+        ]
+        .map(|(name, number)| (name.to_owned(), number)),
+    );
+    numbers.extend(stats.free_bytes.map(|bytes| ("free_bytes".to_owned(), bytes)));
+    Stats { store: format!("embedded:{}", stats.folder.display()), numbers }
 }
 
 #[cfg(test)]
