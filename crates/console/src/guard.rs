@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use onetake_core::Code;
@@ -127,10 +127,13 @@ pub(crate) async fn admit(State(guard): State<Guard>, request: Request, next: Ne
     let is_backup = request.uri().path().ends_with("/backup");
     let limit = if is_backup { BACKUP_WITHIN } else { REQUEST_WITHIN };
     let within = timeout(limit, next.run(request)).await;
-    within.unwrap_or_else(|_| {
+    let mut response = within.unwrap_or_else(|_| {
         let why = "no answer in time; what was asked may be done or not";
         problem(Code::ActUncertain, why).into_response()
-    })
+    });
+    // What an operator reads here is for nobody who comes after them to the same browser.
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 #[cfg(test)]
@@ -218,6 +221,7 @@ mod tests {
         while slow.len() > 1 {
             let answer = slow.join_next().await.unwrap().unwrap().unwrap();
             assert_eq!(answer.status(), 503);
+            assert_eq!(answer.headers()[header::CACHE_CONTROL], "no-store");
         }
         assert_eq!(began.elapsed().as_secs(), REQUEST_WITHIN.as_secs());
         slow.join_next().await.unwrap().unwrap().unwrap();

@@ -521,6 +521,8 @@ async fn x10_an_uncertain_act_is_said_so_and_can_be_said_again() {
     node.stop(Duration::from_secs(1)).await;
     let stopping = node.release(&ann(), &slot, Seen::Record(seen)).await.unwrap_err();
     assert_eq!(stopping.code(), Code::Stopping);
+    let stopping = node.purge(&ann(), &tenant("acme"), None, None).await.unwrap_err();
+    assert_eq!(stopping.code(), Code::Stopping);
 }
 
 /// X10, X11: the audit says who did what to which record, and holds no key and no body.

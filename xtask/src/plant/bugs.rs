@@ -353,4 +353,68 @@ pub(super) const WALK_BUGS: &[Planted] = &[
         test: "a_claim_that_lapsed_on_its_way_back",
         hang_is_caught: false,
     },
+    Planted {
+        name: "verdict-on-an-old-picture",
+        story: concat!(
+            "An operator frees what they saw a minute ago, and the result that came ",
+            "meanwhile is gone."
+        ),
+        edits: &[Edit {
+            file: "crates/engine/src/operate/act.rs",
+            find: "Seen::Record(version) => there.version == version,",
+            replace: "Seen::Record(_) => true,",
+        }],
+        package: "onetake-engine",
+        target: &["--test", "operate"],
+        test: "x10_an_operator_who_decided_on_an_old_picture_changes_nothing",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "act-without-audit",
+        story: "Somebody freed a payment by hand, and nobody can say who.",
+        edits: &[Edit {
+            file: "crates/engine/src/operate/act.rs",
+            find: concat!(
+                "            let tx = Tx::on_slot(Some(there.version), next.clone())",
+                ".write(audit.append());"
+            ),
+            replace: concat!(
+                "            let _ = audit.append();\n",
+                "            let tx = Tx::on_slot(Some(there.version), next.clone());",
+            ),
+        }],
+        package: "onetake-engine",
+        target: &["--test", "operate"],
+        test: "x10_a_release_frees_the_key_and_is_audited_once",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "purge-ends-live-claims",
+        story: "A purge takes the claim of a payment that is just being made.",
+        edits: &[Edit {
+            file: "crates/engine/src/operate/purge.rs",
+            find: "            Standing::Live { .. } => Self::Lives,",
+            replace: "            Standing::Live { .. } => Self::Ends,",
+        }],
+        package: "onetake-engine",
+        target: &["--test", "operate"],
+        test: "x10_a_purge_takes_what_one_tenant_has",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "page-of-another-origin",
+        story: "Any page in the operator's browser can purge a tenant.",
+        edits: &[Edit {
+            file: "crates/console/src/guard.rs",
+            find: "        if has_origin && !only(headers, &header::ORIGIN).is_some_and(is_own) {",
+            replace: concat!(
+                "        if false && has_origin ",
+                "&& !only(headers, &header::ORIGIN).is_some_and(is_own) {"
+            ),
+        }],
+        package: "onetake-console",
+        target: &["--lib"],
+        test: "who_may_come_in_is_this_table",
+        hang_is_caught: false,
+    },
 ];

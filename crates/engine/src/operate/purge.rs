@@ -83,6 +83,7 @@ impl<S: Journal> Engine<S> {
         operation: Option<&Operation>,
         after: Option<&Bookmark>,
     ) -> Result<Purged, OperateError> {
+        self.refuse_when_stopping()?;
         let order = Order { by, tenant, operation };
         let mut purged = Purged::default();
         let mut last = after.map(|mark| mark.0.clone());
