@@ -35,6 +35,9 @@ use onetake_engine::{
 use tokio::sync::oneshot;
 
 use self::batch::Wanted;
+use self::crash::point;
+#[cfg(feature = "crash-points")]
+pub use self::crash::point as crash_point;
 use self::disk::{counter_key, cursor_key};
 pub use self::front::FrontLimits;
 use self::house::House;
@@ -214,6 +217,7 @@ impl std::fmt::Debug for Embedded {
 impl Drop for Inner {
     fn drop(&mut self) {
         let Some(shared) = self.shared.take() else { return };
+        point("closing");
         shared.queue.close();
         self.house.stop();
         let wrote = self.writer.take().is_none_or(|writer| writer.join().is_ok());
@@ -223,9 +227,11 @@ impl Drop for Inner {
             Ok(shared) => drop(shared),
             Err(_) => return,
         }
+        point("files-closed");
         if wrote && !is_lost {
             self.folder.mark_closed();
         }
+        point("closed");
     }
 }
 

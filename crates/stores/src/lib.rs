@@ -11,6 +11,8 @@ pub mod codec;
 mod embedded;
 pub mod seal;
 
+#[cfg(all(feature = "embedded", feature = "crash-points"))]
+pub use embedded::crash_point;
 #[cfg(feature = "embedded")]
 pub use embedded::{
     Bounds, Embedded, FrontLimits, OnLoss, OpenError, Options, QueueLimits, inspect, upkeep,

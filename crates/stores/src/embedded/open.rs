@@ -14,6 +14,7 @@ use std::sync::{Arc, RwLock};
 use onetake_core::Timestamp;
 use onetake_engine::StoreError;
 
+use super::crash::point;
 use super::disk::{self, Disk, Keyspaces};
 use super::expiry::Expiry;
 use super::floors::Floors;
@@ -329,13 +330,18 @@ pub(super) fn open_to_look(folder: &Folder, options: &Options) -> Result<Disk, O
 
 /// Opens everything that the threads of the store share.
 pub(super) fn open(folder: &Folder, options: Options) -> Result<Shared, OpenError> {
+    point("locked");
     if !folder.check_format()? {
         make(folder, &options)?;
     }
+    point("format-checked");
     folder.check_journal(options.accept_shadow)?;
+    point("journal-checked");
     folder.mark_open()?;
+    point("marked-open");
     let expiry = Arc::new(Expiry::default());
     let keyspaces = open_files(folder, &options, &expiry)?;
+    point("files-opened");
     let known = Known::read(&keyspaces, folder)?;
     let reading = Reading::now();
     let (opened_at, resumed) = resume(known.last_seen.as_ref(), &reading);
@@ -364,6 +370,7 @@ pub(super) fn open(folder: &Folder, options: Options) -> Result<Shared, OpenErro
     batch.insert(&disk.meta, "clock", super::writer::last_seen(opened_at).encode());
     batch.commit().map_err(|error| lost(folder, &error))?;
     disk.publish();
+    point("opened");
     let tally = if known.boot == 0 { Some(Tally::default()) } else { known.tally };
     Ok(Shared::new(folder.path.clone(), disk, clock, expiry, options, tally))
 }
@@ -525,8 +532,10 @@ fn sign(lock: &mut File) -> std::io::Result<()> {
 fn write_synced(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let new = path.with_extension("new");
     let mut file = File::create(&new)?;
+    point("file-created");
     file.write_all(bytes)?;
     file.sync_all()?;
+    point("file-written");
     fs::rename(&new, path)?;
     path.parent().map_or(Ok(()), sync_folder)
 }

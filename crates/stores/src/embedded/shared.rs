@@ -122,6 +122,7 @@ impl Shared {
         point("writing");
         batch.commit().map_err(|error| failed(&error))?;
         disk.publish();
+        point("written");
         for key in put {
             disk.floors.put(&key);
         }

@@ -123,6 +123,7 @@ impl Writer {
                 for (slot, record) in slots {
                     shared.front.settle(&slot, record, now);
                 }
+                point("settled");
                 tell(told, &shared);
             }
             Err(error) => {
@@ -174,6 +175,7 @@ impl Writer {
         if self.shared.counted.load(Ordering::Acquire) {
             note("tally", self.shared.tally().encode(self.shared.disk.boot));
         }
+        point("leaving");
         if let Err(error) = self.shared.write(writes) {
             tracing::warn!(%error, "the store could not leave a note for its next opening");
         }

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "only tests use this file")]
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+pub(crate) mod part;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,6 +17,12 @@ use tempfile::TempDir;
 /// Settings for tests: nothing that ends the process, no demand on the disk of the machine.
 pub(crate) fn options() -> Options {
     Options { on_loss: OnLoss::Refuse, reserve_bytes: 1 << 20, ..Options::default() }
+}
+
+/// A folder for what processes leave behind that are ended on purpose. In memory where the system
+/// has such a place: to a process that ends it is a disk like any other, and no sync takes time.
+pub(crate) fn scratch() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
 /// Stores on a clock that moves when it is told to.
