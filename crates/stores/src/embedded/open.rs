@@ -3,7 +3,8 @@
 //! The order matters. The lock comes first; then the journal of the files is read by us, before the
 //! engine below replays it, for that engine takes damage in the middle of a journal for its torn
 //! end and cuts off everything behind it; only then are the files opened. Opening never repairs:
-//! what is damaged is named, and left as it is.
+//! what is damaged is named, and left as it is. Only a store that was never opened to the end, so
+//! that nobody was told anything by it, is made anew.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -28,6 +29,8 @@ use crate::seal::{KeyRing, MasterKey, SealError, Sealer};
 
 /// The layout of the folder, as a whole number in the file `FORMAT`.
 const FORMAT: u32 = 1;
+/// What that file holds until a new store has been opened for the first time.
+const UNMADE: u32 = 0;
 const LOCK_FILE: &str = "onetake.lock";
 const FORMAT_FILE: &str = "FORMAT";
 /// There while the store is closed in order.
@@ -205,17 +208,21 @@ impl Folder {
 
     /// Whether a store is there that this release can read; `false` when there is none yet.
     fn check_format(&self) -> Result<bool, OpenError> {
+        let damaged =
+            |what: &str| Err(OpenError::Damaged { folder: self.path.clone(), what: what.into() });
+        let has_data = self.data().exists();
         match fs::read_to_string(self.path.join(FORMAT_FILE)) {
-            Ok(text) if text.trim().parse() == Ok(FORMAT) => Ok(true),
+            Ok(text) if text.trim().parse() == Ok(FORMAT) && has_data => Ok(true),
+            // To begin anew here would be to forget everything.
+            Ok(text) if text.trim().parse() == Ok(FORMAT) => damaged("its files are gone"),
             Ok(text) => Err(OpenError::Newer {
                 folder: self.path.clone(),
                 found: text.trim().chars().take(40).collect(),
             }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                // A folder with data but without a format lost its file; that is damage.
-                if self.data().exists() && !self.path.join(MAKING_FILE).exists() {
-                    let what = format!("the file {FORMAT_FILE} is missing");
-                    return Err(OpenError::Damaged { folder: self.path.clone(), what });
+                // A folder with data but without a format lost its file, unless it was being made.
+                if has_data && !self.path.join(MAKING_FILE).exists() {
+                    return damaged("the file FORMAT is missing");
                 }
                 Ok(false)
             }
@@ -537,6 +544,7 @@ fn write_synced(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     file.sync_all()?;
     point("file-written");
     fs::rename(&new, path)?;
+    point("file-named");
     path.parent().map_or(Ok(()), sync_folder)
 }
 
