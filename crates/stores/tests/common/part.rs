@@ -10,7 +10,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitOptions, kill_process, setrlimit, waitpid,
+};
 
 /// The test of every such binary that plays the part it is asked for.
 pub(crate) const STAGE: &str = "a_process_that_is_asked_to_plays_its_part";
@@ -97,7 +99,9 @@ impl Part {
 
     /// Stops it where it is, until it is told to go on.
     pub(crate) fn freeze(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
+        let id = Pid::from_child(&self.child);
+        kill_process(id, Signal::STOP).unwrap();
+        waitpid(Some(id), WaitOptions::UNTRACED).unwrap();
     }
 
     pub(crate) fn thaw(&self) {
