@@ -36,7 +36,7 @@ enum Verb {
     Test(test::Args),
     /// Fixed workloads; appends one line per case to bench/history.csv
     Bench(bench::Args),
-    /// The walk under a manual clock and a faulty store, one run per seed
+    /// The walk under a manual clock and a faulty store, one run per seed; then real kills
     Sim(sim::Args),
     /// The rules of the tree that no compiler knows
     Tidy,
