@@ -136,7 +136,7 @@ fn k12_a_store_that_was_ended_while_it_was_made_is_made_anew() {
             std::fs::write(store.join(file), "").unwrap();
         }
         std::fs::write(store.join("onetake.lock"), "").unwrap();
-        std::fs::write(store.join("FORMAT"), "0\n").unwrap();
+        std::fs::write(store.join("MAKING"), "").unwrap();
         drop(Embedded::open_with(&store, common::options()).unwrap());
         drop(Embedded::open_with(&store, common::options()).unwrap());
     }

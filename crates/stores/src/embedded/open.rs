@@ -29,8 +29,6 @@ use crate::seal::{KeyRing, MasterKey, SealError, Sealer};
 
 /// The layout of the folder, as a whole number in the file `FORMAT`.
 const FORMAT: u32 = 1;
-/// What that file holds until a new store has been opened for the first time.
-const UNMADE: u32 = 0;
 const LOCK_FILE: &str = "onetake.lock";
 const FORMAT_FILE: &str = "FORMAT";
 /// There while the store is closed in order.
@@ -131,8 +129,14 @@ pub(super) struct Folder {
     path: PathBuf,
     /// Whether it was closed in order.
     closed: bool,
-    // Unlocked by the system when it is closed.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Folder {
+    /// Closing the file would do, but not while a child that was just started still has a copy.
+    fn drop(&mut self) {
+        drop(self.lock.unlock());
+    }
 }
 
 impl Folder {
@@ -190,7 +194,7 @@ impl Folder {
         }
         sign(&mut lock).map_err(io("locked"))?;
         let closed = path.join(CLOSED_FILE).exists();
-        Ok(Self { path, closed, _lock: lock })
+        Ok(Self { path, closed, lock })
     }
 
     pub(super) fn path(&self) -> &Path {
