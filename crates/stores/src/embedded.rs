@@ -10,6 +10,7 @@ mod crash;
 mod disk;
 mod expiry;
 mod floors;
+mod folder;
 mod front;
 mod house;
 pub mod inspect;
@@ -39,9 +40,9 @@ use self::crash::point;
 #[cfg(feature = "crash-points")]
 pub use self::crash::point as crash_point;
 use self::disk::{counter_key, cursor_key};
+use self::folder::Folder;
 pub use self::front::FrontLimits;
 use self::house::House;
-use self::open::Folder;
 pub use self::open::OpenError;
 pub use self::options::{OnLoss, Options};
 pub use self::queue::QueueLimits;

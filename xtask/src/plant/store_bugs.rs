@@ -60,8 +60,11 @@ pub(super) const STORE_BUGS: &[Planted] = &[
         story: "One bad byte in the middle of the journal makes every later answer disappear.",
         edits: &[Edit {
             file: "crates/stores/src/embedded/open.rs",
-            find: "    folder.check_journal(options.accept_shadow)?;\n    folder.mark_open()?;\n",
-            replace: "    folder.mark_open()?;\n",
+            find: concat!(
+                "    folder.check_journal(options.accept_shadow)?;\n",
+                "    point(\"journal-checked\");\n"
+            ),
+            replace: "",
         }],
         package: "onetake-stores",
         target: &["--test", "embedded_faults"],

@@ -380,8 +380,8 @@ mod tests {
         front.look(slot, NOW, |_, _| false, || Ok(disk.cloned())).unwrap().record
     }
 
-    /// D6: what was read from the disk before another wrote and left memory is an old picture; filed
-    /// now, it would let a key be claimed twice.
+    /// D6: what was read from the disk before another wrote and left memory is an old picture;
+    /// filed now, it would let a key be claimed twice.
     #[test]
     fn d6_a_picture_from_before_a_departure_is_never_filed() {
         let front = front(1);

@@ -14,8 +14,9 @@ use tokio::sync::oneshot;
 
 use super::Embedded;
 use super::disk::{self, Disk, Head, failed};
+use super::folder::{Folder, said};
 use super::inspect::{JournalEnd, inspect_journals};
-use super::open::{Folder, OpenError, open_to_look, said};
+use super::open::{OpenError, open_to_look};
 use super::options::Options;
 use super::writer::Op;
 use crate::codec;
