@@ -11,7 +11,7 @@ use onetake_console::wire::{
     ActDone, AuditAsk, AuditPage, BackupAsk, KeyShown, Keys, ListAsk, PurgeAsk, PurgeDone,
     ReleaseAsk, ResolveAsk,
 };
-use onetake_console::{Backup, Desk, OPERATOR_DEFAULT, Stats};
+use onetake_console::{Backup, Desk, OPERATOR_DEFAULT, Rotated, Stats};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
@@ -135,6 +135,13 @@ impl Operator {
 
     pub(crate) async fn stats(&self) -> Result<Stats> {
         ask!(self, desk => desk.stats(), client => Call::get("/v1/store/stats".to_owned()))
+    }
+
+    pub(crate) async fn rotate(&self) -> Result<Rotated> {
+        let by = Some(self.by.as_str());
+        ask!(self,
+            desk => desk.rotate(),
+            client => Call::post("/v1/store/rotate".to_owned(), json(&())?, by))
     }
 
     pub(crate) async fn backup(&self, backup: &BackupAsk) -> Result<Backup> {

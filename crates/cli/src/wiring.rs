@@ -17,7 +17,7 @@ use onetake::engine::{
 };
 use onetake::stores::seal::MasterKey;
 use onetake::stores::{self, Embedded, Options};
-use onetake_console::{Backup, Stats, Upkeep, UpkeepError};
+use onetake_console::{Backup, Rotated, Stats, Upkeep, UpkeepError};
 
 use crate::check::{CheckReport, Finding, Severity};
 
@@ -286,6 +286,23 @@ impl Upkeep for AnyStore {
             }
         }
     }
+
+    async fn rotate(&self) -> Result<Rotated, UpkeepError> {
+        match self {
+            Self::Memory(store) => store.rotate().await,
+            Self::Embedded(store) => rotate(store).await,
+        }
+    }
+}
+
+/// Seals with a new key, under the master key that the environment or its file has by now.
+async fn rotate(store: &Embedded) -> Result<Rotated, UpkeepError> {
+    let options = options().map_err(|error| UpkeepError::Path(error.to_string()))?;
+    let Some(master) = options.keys.first() else {
+        return Err(UpkeepError::NotSupported("no master key is configured"));
+    };
+    store.rotate(master).await?;
+    Ok(Rotated { master: master.id().to_string() })
 }
 
 /// The numbers of an embedded store, each under its name.

@@ -11,7 +11,7 @@ use onetake_engine::{Engine, Journal, Position};
 
 use crate::ask;
 use crate::reply::{self, problem};
-use crate::upkeep::{Backup, Stats, Upkeep};
+use crate::upkeep::{Backup, Rotated, Stats, Upkeep};
 use crate::wire::{
     ActDone, AuditAsk, AuditPage, BackupAsk, KeyShown, Keys, ListAsk, Problem, PurgeAsk, PurgeDone,
     ReleaseAsk, ResolveAsk,
@@ -145,6 +145,17 @@ impl<S: Journal + Upkeep> Desk<S> {
     /// Only reads.
     pub async fn stats(&self) -> Result<Stats, Problem> {
         Ok(self.0.store().stats().await?)
+    }
+
+    /// Seals with a new key from now on.
+    ///
+    /// # Errors
+    /// A [`Problem`]; the old key is in use then.
+    ///
+    /// # Cancel safety
+    /// The key is changed or not; asking again is safe.
+    pub async fn rotate(&self) -> Result<Rotated, Problem> {
+        Ok(self.0.store().rotate().await?)
     }
 
     /// Copies the store, as it is at one moment, to a path that does not exist yet.

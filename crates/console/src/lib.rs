@@ -21,4 +21,4 @@ pub use guard::{Guard, Hosts};
 pub use router::router;
 pub use serve::serve;
 pub use token::{Token, TokenError};
-pub use upkeep::{Backup, Stats, Upkeep, UpkeepError};
+pub use upkeep::{Backup, Rotated, Stats, Upkeep, UpkeepError};

@@ -41,6 +41,7 @@ pub fn router<S: Journal + Upkeep>(desk: Desk<S>, guard: Guard) -> Router {
         .route("/v1/audit", get(audit::<S>))
         .route("/v1/store/stats", get(stats::<S>))
         .route("/v1/store/backup", post(backup::<S>))
+        .route("/v1/store/rotate", post(rotate::<S>))
         .fallback(async || problem(Code::RouteMissing, "there is no such path"))
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -135,6 +136,10 @@ async fn audit<S: Journal + Upkeep>(
 
 async fn stats<S: Journal + Upkeep>(State(desk): State<Desk<S>>) -> Said<impl Serialize> {
     desk.stats().await.map(Json)
+}
+
+async fn rotate<S: Journal + Upkeep>(State(desk): State<Desk<S>>) -> Said<impl Serialize> {
+    desk.rotate().await.map(Json)
 }
 
 async fn backup<S: Journal + Upkeep>(

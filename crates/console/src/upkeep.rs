@@ -28,6 +28,13 @@ pub struct Backup {
     pub bytes: u64,
 }
 
+/// Keys that were changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rotated {
+    /// Which master key the keys are wrapped by now; says nothing of the key itself.
+    pub master: String,
+}
+
 /// Why upkeep could not be done. Nothing of the store was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -66,6 +73,9 @@ pub trait Upkeep: Send + Sync + 'static {
 
     /// Makes a copy at `to`, which must not exist: the store as it was at one moment.
     fn backup(&self, to: &Path) -> impl Future<Output = Result<Backup, UpkeepError>> + Send;
+
+    /// Seals with a new key from now on, under the master key that is configured by now.
+    fn rotate(&self) -> impl Future<Output = Result<Rotated, UpkeepError>> + Send;
 }
 
 impl Upkeep for Memory {
@@ -76,5 +86,9 @@ impl Upkeep for Memory {
 
     async fn backup(&self, _to: &Path) -> Result<Backup, UpkeepError> {
         Err(UpkeepError::NotSupported("a store in memory has nothing that could be copied"))
+    }
+
+    async fn rotate(&self) -> Result<Rotated, UpkeepError> {
+        Err(UpkeepError::NotSupported("a store in memory is not sealed"))
     }
 }

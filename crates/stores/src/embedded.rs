@@ -30,8 +30,8 @@ use std::time::Duration;
 
 use onetake_core::{Draft, Phase, Record, Slot, Tenant, Verdict, Version, judge};
 use onetake_engine::{
-    Check, Commit, Doc, Document, Entry, Found, Journal, Lane, OnFull, Page, Place, Position,
-    Reply, Slots, Stamped, StoreError, Swap, Swept, Tx, Write,
+    Bound, Check, Commit, Doc, Document, Entry, Found, Journal, Lane, OnFull, Page, Place,
+    Position, Reply, Slots, Stamped, StoreError, Swap, Swept, Tx, Write,
 };
 use tokio::sync::oneshot;
 
@@ -198,10 +198,11 @@ impl Embedded {
         answer.await.unwrap_or_else(lost).map(|reply| reply.value)
     }
 
-    /// Makes room for a new key of `tenant`, if the settings allow that; says whether it did.
-    async fn make_room(&self, tenant: &Tenant) -> Result<bool, StoreError> {
+    /// Makes room for a new key of `tenant`, if the settings allow that; says whether it did. On
+    /// the disk it makes none: what is removed leaves it much later.
+    async fn make_room(&self, tenant: &Tenant, bound: Bound) -> Result<bool, StoreError> {
         let shared = self.shared();
-        if shared.options.bounds.on_full != OnFull::Evict {
+        if shared.options.bounds.on_full != OnFull::Evict || bound == Bound::Disk {
             return Ok(false);
         }
         let oldest = house::oldest_finished(shared, tenant)?;
@@ -275,7 +276,7 @@ impl Slots for Embedded {
         for _ in 0..ROOM_TRIES_MAX {
             match self.swap_once(expected, &next).await {
                 Err(StoreError::Full(bound)) => {
-                    if !self.make_room(next.address.tenant()).await? {
+                    if !self.make_room(next.address.tenant(), bound).await? {
                         return Err(StoreError::Full(bound));
                     }
                 }
@@ -325,7 +326,7 @@ impl Journal for Embedded {
                 Err(StoreError::Full(bound)) => {
                     let mut has_room = false;
                     for slot in &slots {
-                        has_room |= self.make_room(slot.tenant()).await?;
+                        has_room |= self.make_room(slot.tenant(), bound).await?;
                     }
                     if !has_room {
                         return Err(StoreError::Full(bound));

@@ -14,10 +14,11 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use common::options;
+use common::part::{self, Part};
 use disk::{Disk, Effect, Fault, Names, files_below, flip};
 use onetake_core::{Outcome, Record, Slot};
 use onetake_engine::{Commit, Found, Journal, Place, Slots, StoreError, Swap, Tx, Write};
-use onetake_stores::{Embedded, OpenError, upkeep};
+use onetake_stores::{Embedded, OnLoss, OpenError, Options, upkeep};
 use onetake_testkit::conformance::hear::{there, won};
 use onetake_testkit::make::{LONG, Pen, doc, lane, version};
 use rand::rngs::SmallRng;
@@ -203,6 +204,29 @@ async fn w12_a_failed_sync_answers_unknown_and_loses_the_store_until_it_is_opene
             assert!(matches!(again, Swap::Won(_)), "{name}: {again:?}");
         }
     }
+}
+
+#[test]
+fn a_process_that_is_asked_to_plays_its_part() {
+    if part::asked().is_none() {
+        return;
+    }
+    let disk = Disk::new();
+    let options = Options { on_loss: OnLoss::Stop, ..options() };
+    let store = Embedded::open_with(home(&disk), options).unwrap();
+    disk.inject(Fault::sync(1, libc::EIO).only(".jnl"));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let reply = runtime.block_on(store.swap(None, Pen::new("k").claim(1, LONG)));
+    part::say(&format!("it went on, and heard {reply:?}"));
+}
+
+/// W12: by default the process stops at once, so that nothing is answered from a memory that the
+/// disk may not share.
+#[test]
+fn w12_a_failed_sync_stops_the_process() {
+    let (status, said) = Part::start("stop", &[]).end();
+    assert_eq!(said, [""; 0], "it says nothing more");
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGABRT));
 }
 
 /// Writes that the system takes in parts are none of anyone's business.

@@ -28,6 +28,8 @@ enum Verb {
     Check,
     /// Show the numbers of the store
     Stats,
+    /// Seal with a new key from now on, under the master key that is configured by now
+    Rotate,
     /// Copy the store, as it is at one moment, to a path that does not exist yet
     Backup {
         /// Where to, on the machine of the process that holds the store
@@ -54,6 +56,12 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
                 let store = ("store", stats.store.clone());
                 lines(&std::iter::once(store).chain(numbers).collect::<Vec<_>>())
             })?;
+            Ok(Exit::Done)
+        }
+        Verb::Rotate => {
+            let rotated = Operator::at(&args.target)?.rotate().await?;
+            let text = || format!("sealed under master key {} from now on", rotated.master);
+            say(json, &rotated, text)?;
             Ok(Exit::Done)
         }
         Verb::Backup { path } => {
