@@ -19,6 +19,8 @@ mod options;
 mod queue;
 mod shared;
 mod tally;
+#[cfg(test)]
+mod tests;
 mod time;
 pub mod upkeep;
 mod writer;
@@ -49,6 +51,7 @@ pub use self::queue::QueueLimits;
 use self::queue::Turned;
 use self::shared::Shared;
 pub use self::tally::Bounds;
+use self::time::Machine;
 use self::writer::{Ear, Op, Writer, renewed, renewing};
 
 /// How often a swap makes room and tries again before it reports a full store.
@@ -81,8 +84,12 @@ impl Embedded {
     /// # Errors
     /// As [`Embedded::open`].
     pub fn open_with(folder: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
-        let folder = Folder::lock(folder.as_ref())?;
-        let shared = Arc::new(open::open(&folder, options)?);
+        Self::open_on(folder.as_ref(), options, Machine::default())
+    }
+
+    fn open_on(folder: &Path, options: Options, machine: Machine) -> Result<Self, OpenError> {
+        let folder = Folder::lock(folder)?;
+        let shared = Arc::new(open::open(&folder, options, machine)?);
         let writer = Writer::new(Arc::clone(&shared));
         let spawn = |name: &str| std::thread::Builder::new().name(name.into());
         let failed =

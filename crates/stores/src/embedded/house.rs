@@ -1,8 +1,8 @@
 //! Housekeeping of the embedded store, on a thread of its own and never in the way.
 //!
-//! It counts what is there after a crash, tells the compaction what time it is, asks for a
-//! compaction when most of what lies on the disk has expired, and notices when work in the
-//! background of the engine below has failed. None of it is about truth.
+//! It counts what is there after a crash, notes the time while nobody writes, tells the compaction
+//! what time it is, asks for a compaction when most of what lies on the disk has expired, and
+//! notices when work in the background of the engine below has failed. None of it is about truth.
 
 use std::collections::BinaryHeap;
 use std::io;
@@ -13,15 +13,19 @@ use std::time::{Duration, Instant};
 
 use fjall::{PersistMode, Readable};
 use onetake_core::{Phase, Slot, Tenant, Timestamp, Version};
-use onetake_engine::StoreError;
+use onetake_engine::{Reply, StoreError};
+use tokio::sync::oneshot;
 
 use super::disk::failed;
 use super::shared::Shared;
 use super::tally::Counted;
+use super::writer::Op;
 use crate::codec;
 
 /// How often it looks around.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often it notes the time, whoever else does.
+const NOTE_EVERY: Duration = Duration::from_secs(60);
 /// How often it may compact everything.
 const COMPACT_EVERY: Duration = Duration::from_secs(60);
 /// How often it looks whether a flush has ended.
@@ -85,7 +89,7 @@ fn keep(shared: &Shared, bell: &Bell) {
     {
         tracing::error!(%error, "the records of the store could not be counted");
     }
-    let mut compacted: Option<Instant> = None;
+    let (mut compacted, mut noted): (Option<Instant>, _) = (None, shared.clock.opened_at());
     while !bell.wait() {
         if let Err(error) = shared.disk.db.persist(PersistMode::Buffer) {
             // A flush or a compaction failed. The engine tells only the next writer, and a writer
@@ -97,12 +101,26 @@ fn keep(shared: &Shared, bell: &Bell) {
         }
         let now = shared.clock.now();
         shared.expiry.reached(now);
+        if now.since(noted) >= NOTE_EVERY {
+            noted = now;
+            drop(note_time(shared));
+        }
         let is_due = compacted.is_none_or(|at| at.elapsed() >= COMPACT_EVERY);
         if is_due && is_mostly_gone(shared, now) {
             compacted = Some(Instant::now());
             compact(shared);
         }
     }
+}
+
+/// Keeps the time with the data. The writer does so with whatever it writes; a store that only
+/// answers for days must not wake up in the past when the machine was restarted.
+pub(super) fn note_time(shared: &Shared) -> oneshot::Receiver<Reply<()>> {
+    let ((ear, noted), bytes) = (oneshot::channel(), shared.clock.last_seen().encode());
+    let op = Op::Note { word: "clock", bytes, ear };
+    // A line that is full is written, and one that is closed ends with a note.
+    drop(shared.queue.push(0, op));
+    noted
 }
 
 /// Whether most of what lies on the disk no longer counts.

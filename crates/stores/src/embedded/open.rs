@@ -22,7 +22,7 @@ use super::folder::{FORMAT, Folder};
 use super::options::Options;
 use super::shared::Shared;
 use super::tally::Tally;
-use super::time::{LastSeen, Reading, Resumed, StoreClock, resume};
+use super::time::{LastSeen, Machine, Resumed, StoreClock, resume};
 use crate::codec;
 use crate::seal::{KeyRing, MasterKey, SealError, Sealer};
 
@@ -145,7 +145,11 @@ pub(super) fn open_to_look(folder: &Folder, options: &Options) -> Result<Disk, O
 }
 
 /// Opens everything that the threads of the store share.
-pub(super) fn open(folder: &Folder, options: Options) -> Result<Shared, OpenError> {
+pub(super) fn open(
+    folder: &Folder,
+    options: Options,
+    machine: Machine,
+) -> Result<Shared, OpenError> {
     point("locked");
     if !folder.check_format()? {
         make(folder, &options)?;
@@ -159,8 +163,7 @@ pub(super) fn open(folder: &Folder, options: Options) -> Result<Shared, OpenErro
     let keyspaces = open_files(folder, &options, &expiry)?;
     point("files-opened");
     let known = Known::read(&keyspaces, folder)?;
-    let reading = Reading::now();
-    let (opened_at, resumed) = resume(known.last_seen.as_ref(), &reading);
+    let (opened_at, resumed) = resume(known.last_seen.as_ref(), &machine.read());
     if let Resumed::Doubted { claimed, back } = resumed {
         tracing::warn!(
             ?claimed,
@@ -169,8 +172,8 @@ pub(super) fn open(folder: &Folder, options: Options) -> Result<Shared, OpenErro
         );
     }
     let clock = match &options.clock {
-        None => StoreClock::from(opened_at),
-        Some(clock) => StoreClock::given(Arc::clone(clock)),
+        None => StoreClock::from(opened_at, machine),
+        Some(clock) => StoreClock::given(Arc::clone(clock), machine),
     };
     let sealer = unseal(folder, &keyspaces, &options.keys, known.ring.as_deref(), known.boot == 0)?;
     let boot = known.boot + 1;
@@ -183,7 +186,7 @@ pub(super) fn open(folder: &Folder, options: Options) -> Result<Shared, OpenErro
         Disk { db, slots, docs, lanes, numbers, meta, sealing, latest, floors, boot, opened_at };
     let mut batch = disk.batch();
     batch.insert(&disk.meta, "boot", boot.to_be_bytes());
-    batch.insert(&disk.meta, "clock", super::writer::last_seen(opened_at).encode());
+    batch.insert(&disk.meta, "clock", clock.last_seen().encode());
     batch.commit().map_err(|error| lost(folder, &error))?;
     disk.publish();
     point("opened");

@@ -38,6 +38,27 @@ impl Reading {
     }
 }
 
+/// Where readings come from. Only a test has another machine than the one it runs on.
+#[derive(Clone)]
+pub(super) struct Machine(Arc<dyn Fn() -> Reading + Send + Sync>);
+
+impl Machine {
+    #[cfg(test)]
+    pub(super) fn that_says(reading: impl Fn() -> Reading + Send + Sync + 'static) -> Self {
+        Self(Arc::new(reading))
+    }
+
+    pub(super) fn read(&self) -> Reading {
+        (self.0)()
+    }
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self(Arc::new(Reading::now))
+    }
+}
+
 #[cfg(target_os = "linux")]
 fn up_ms() -> u64 {
     let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -119,6 +140,7 @@ pub(super) fn resume(last: Option<&LastSeen>, reading: &Reading) -> (Timestamp, 
 pub(super) struct StoreClock {
     opened_at: Timestamp,
     source: Source,
+    machine: Machine,
 }
 
 enum Source {
@@ -128,13 +150,13 @@ enum Source {
 
 impl StoreClock {
     /// Goes on from `opened_at`.
-    pub(super) fn from(opened_at: Timestamp) -> Self {
-        Self { opened_at, source: Source::Machine(std::time::Instant::now()) }
+    pub(super) fn from(opened_at: Timestamp, machine: Machine) -> Self {
+        Self { opened_at, source: Source::Machine(std::time::Instant::now()), machine }
     }
 
     /// Says what `clock` says.
-    pub(super) fn given(clock: Arc<dyn Clock>) -> Self {
-        Self { opened_at: clock.now(), source: Source::Given(clock) }
+    pub(super) fn given(clock: Arc<dyn Clock>, machine: Machine) -> Self {
+        Self { opened_at: clock.now(), source: Source::Given(clock), machine }
     }
 
     pub(super) const fn opened_at(&self) -> Timestamp {
@@ -150,6 +172,13 @@ impl StoreClock {
             }
             Source::Given(clock) => clock.now(),
         }
+    }
+
+    /// What to keep with the data. The machine is read first: however long this process stands
+    /// still in between, time does not go back when it goes on from here.
+    pub(super) fn last_seen(&self) -> LastSeen {
+        let Reading { up_ms, machine, .. } = self.machine.read();
+        LastSeen { store: self.now(), up_ms, machine }
     }
 }
 

@@ -16,7 +16,6 @@ use tokio::sync::oneshot;
 use super::batch::{Around, Batch, Room, Space, Wanted, Writes};
 use super::crash::point;
 use super::shared::Shared;
-use super::time::{LastSeen, Reading};
 
 /// How often the time is noted on disk, at most.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
@@ -143,7 +142,7 @@ impl Writer {
         let is_due = self.noted.is_none_or(|noted| now.since(noted) >= NOTE_EVERY);
         if is_due && !batch.is_empty() {
             self.noted = Some(now);
-            batch.note("clock", last_seen(now).encode());
+            batch.note("clock", self.shared.clock.last_seen().encode());
         }
     }
 
@@ -166,12 +165,11 @@ impl Writer {
 
     /// Notes the time and the count, so that the next opening need not count again.
     fn leave_in_order(&self) {
-        let now = self.shared.clock.now();
         let mut writes = Writes::new();
         let mut note = |word: &str, bytes: Vec<u8>| {
             writes.insert((Space::Meta, word.as_bytes().to_vec()), Some(bytes));
         };
-        note("clock", last_seen(now).encode());
+        note("clock", self.shared.clock.last_seen().encode());
         if self.shared.counted.load(Ordering::Acquire) {
             note("tally", self.shared.tally().encode(self.shared.disk.boot));
         }
@@ -197,11 +195,6 @@ impl Drop for Guard {
             }
         }
     }
-}
-
-pub(super) fn last_seen(now: Timestamp) -> LastSeen {
-    let Reading { up_ms, machine, .. } = Reading::now();
-    LastSeen { store: now, up_ms, machine }
 }
 
 /// Judges one operation: answers it at once when nothing of this batch is part of the answer.
