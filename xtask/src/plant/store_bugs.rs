@@ -84,4 +84,55 @@ pub(super) const STORE_BUGS: &[Planted] = &[
         test: "w12_a_failed_sync_answers_unknown",
         hang_is_caught: false,
     },
+    Planted {
+        name: "answered-before-it-is-written",
+        story: "A caller has its receipt, the machine goes down, and the payment is unknown.",
+        edits: &[Edit {
+            file: "crates/stores/src/embedded/writer.rs",
+            find: "        let written = if is_empty { Ok(()) } else { shared.write(writes) };\n",
+            replace: concat!(
+                "        tell(std::mem::take(&mut told), &shared);\n",
+                // A disk that is slow enough for the caller to go on.
+                "        std::thread::sleep(Duration::from_millis(2));\n",
+                "        let written = if is_empty { Ok(()) } else { shared.write(writes) };\n",
+            ),
+        }],
+        package: "onetake-stores",
+        target: &["--test", "killed"],
+        test: "a_process_that_is_killed_at_any_moment",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "a-crash-locks-out",
+        story: "A service is killed during its first start and never starts again.",
+        edits: &[Edit {
+            file: "crates/stores/src/embedded/folder.rs",
+            find: "    let new = path.with_extension(\"new\");\n",
+            replace: "    let new = path.to_path_buf();\n",
+        }],
+        package: "onetake-stores",
+        target: &["--test", "crash_points"],
+        test: "no_point_at_which_the_process_can_end",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "time-goes-back",
+        story: "A process that stood still while noting the time brings expired results back.",
+        edits: &[Edit {
+            file: "crates/stores/src/embedded/time.rs",
+            find: concat!(
+                "        let Reading { up_ms, machine, .. } = self.machine.read();\n",
+                "        LastSeen { store: self.now(), up_ms, machine }\n",
+            ),
+            replace: concat!(
+                "        let store = self.now();\n",
+                "        let Reading { up_ms, machine, .. } = self.machine.read();\n",
+                "        LastSeen { store, up_ms, machine }\n",
+            ),
+        }],
+        package: "onetake-stores",
+        target: &["--lib"],
+        test: "d11_time_does_not_go_back",
+        hang_is_caught: false,
+    },
 ];
