@@ -196,3 +196,20 @@ fn let_pass(span: Duration) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async { tokio::time::sleep(span).await });
 }
+
+/// A process that is started at this moment has, until it begins, all that its parent had open. A
+/// store that was closed is closed nevertheless.
+#[test]
+fn a_store_that_was_closed_can_be_opened_while_other_processes_are_started() {
+    let (folder, over) = (scratch(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                drop(std::process::Command::new("true").status());
+            }
+        });
+        let refused = (0..100).find_map(|_| Embedded::open_with(folder.path(), options()).err());
+        over.store(true, Ordering::SeqCst);
+        assert!(refused.is_none(), "{}", refused.unwrap());
+    });
+}
