@@ -21,13 +21,18 @@ struct Bench {
     target: &'static str,
 }
 
-const BENCHES: &[Bench] =
-    &[Bench { name: "engine", package: "onetake-activity", target: "engine" }];
+const BENCHES: &[Bench] = &[
+    Bench { name: "engine", package: "onetake-activity", target: "engine" },
+    Bench { name: "store", package: "onetake-stores", target: "store" },
+];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Which one; all of them when absent
     name: Option<String>,
+    /// Smaller and shorter, where a benchmark has such a mode; the report says so
+    #[arg(long)]
+    quick: bool,
 }
 
 /// What a benchmark leaves in `<target dir>/bench/<name>.json`, as far as history needs it.
@@ -68,7 +73,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     let (date, _time) = now.split_once('T').context("invariant: RFC 3339 has a T")?;
     let commit = workspace.git(&["rev-parse", "--short", "HEAD"])?;
     for bench in chosen(args.name.as_deref())? {
-        let report = measure(workspace, bench)?;
+        let report = measure(workspace, bench, args.quick)?;
         append(&history, &rows(&report, date, commit.trim_end()))?;
         println!("{}: cases appended to bench/history.csv: {}", report.name, report.cases.len());
         for case in report.cases.iter().filter(|case| !case.holds) {
@@ -89,14 +94,18 @@ fn chosen(name: Option<&str>) -> Result<Vec<&'static Bench>> {
     Ok(vec![found])
 }
 
-fn measure(workspace: &Workspace, bench: &Bench) -> Result<Report> {
+fn measure(workspace: &Workspace, bench: &Bench, quick: bool) -> Result<Report> {
     let file = workspace.target.join("bench").join(format!("{}.json", bench.name));
     // The report of an earlier run must not pass for this one.
     if file.exists() {
         fs::remove_file(&file)?;
     }
-    let args = ["bench", "-p", bench.package, "--bench", bench.target];
-    workspace::run(workspace.cargo().args(args))?;
+    let mut cargo = workspace.cargo();
+    cargo.args(["bench", "-p", bench.package, "--bench", bench.target]);
+    if quick {
+        cargo.args(["--", "--quick"]);
+    }
+    workspace::run(&mut cargo)?;
     let text = fs::read_to_string(&file)
         .with_context(|| format!("`{}` left no report at {}", bench.name, file.display()))?;
     let report: Report = serde_json::from_str(&text)
@@ -195,7 +204,7 @@ date,commit,name,case,value,unit,ratio,holds
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
         let error = chosen(Some("engines")).err().map(|error| error.to_string());
-        let expected = "there is no benchmark `engines`; there is: engine";
+        let expected = "there is no benchmark `engines`; there is: engine, store";
         assert_eq!(error.as_deref(), Some(expected));
     }
 }

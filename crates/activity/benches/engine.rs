@@ -4,6 +4,7 @@
 //! baseline that is measured in the same run, in turns, so that a busy machine slows both. Medians
 //! of rounds.
 
+#[path = "../../../bench/report.rs"]
 mod report;
 
 use std::collections::HashMap;
@@ -20,7 +21,7 @@ use onetake_engine::{Engine, Limits, Memory, Mint};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 
-use report::{Bar, Case, median, write};
+use report::{Bar, Case, median, status_mib, write};
 
 const ROUNDS: usize = 5;
 const KEYS: usize = 10_000;
@@ -37,7 +38,7 @@ fn main() {
         waiters_woken(),
         memory,
     ];
-    write("engine", &cases);
+    write("engine", "", &cases);
 }
 
 fn runtime() -> Runtime {
@@ -321,10 +322,10 @@ const CLAIMS: usize = 100_000;
 fn live_claims_memory() -> Case {
     let bare = {
         let runtime = runtime();
-        let before = resident_mib();
+        let before = status_mib("VmRSS");
         let tasks: Vec<_> =
             (0..CLAIMS).map(|_| runtime.spawn(std::future::pending::<()>())).collect();
-        let used = resident_mib() - before;
+        let used = status_mib("VmRSS") - before;
         drop(tasks);
         used.max(0.1)
     };
@@ -333,7 +334,7 @@ fn live_claims_memory() -> Case {
     let engine = Engine::with(Memory::new(), limits, Mint::default());
     let operation = Operation::new("orders.create").expect("a name");
     let policy = Arc::new(Policy::default());
-    let before = resident_mib();
+    let before = status_mib("VmRSS");
     let mut callers = Vec::new();
     for n in 0..CLAIMS {
         let (caller, ask) = (engine.clone(), ask(&operation, n, &policy));
@@ -351,15 +352,7 @@ fn live_claims_memory() -> Case {
     while engine.executing() < CLAIMS || engine.store().len() < CLAIMS {
         std::thread::yield_now();
     }
-    let used = resident_mib() - before;
+    let used = status_mib("VmRSS") - before;
     runtime.shutdown_background();
     Case::new("100,000 live claims", "MiB", &mut [used], &mut [bare], Bar::AtMost(100.0))
-}
-
-/// Resident memory of this process.
-fn resident_mib() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-    kib.unwrap_or(0.0) / 1_024.0
 }

@@ -16,6 +16,7 @@ mod house;
 pub mod inspect;
 mod open;
 mod options;
+mod probe;
 mod queue;
 mod shared;
 mod tally;
