@@ -38,7 +38,6 @@ use onetake_engine::{
 };
 use tokio::sync::oneshot;
 
-use self::batch::Wanted;
 use self::crash::point;
 #[cfg(feature = "crash-points")]
 pub use self::crash::point as crash_point;
@@ -174,10 +173,7 @@ impl Embedded {
                 (Verdict::Repeated | Verdict::Refuse | Verdict::Write, there) => Swap::Lost(there),
             }));
         }
-        let record = Arc::new(next.clone().at(now));
-        let key = shared.disk.slot_key(slot);
-        let bytes = shared.disk.encode(&record, &key);
-        let wanted = Wanted { record, key, bytes };
+        let wanted = shared.disk.wanted(next.clone(), now);
         let pinned = [slot.clone()];
         let size = wanted.bytes.len();
         let answer = self.ask(size, &pinned, |ear| Op::Swap { expected, wanted, ear })?;

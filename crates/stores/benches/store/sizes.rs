@@ -43,10 +43,11 @@ pub(crate) fn peer(folder: &Path) {
                 fill(&runtime, &store, *from, *to, DAY);
                 started.elapsed().as_secs_f64()
             }
-            ("rate", [from, millis]) => {
+            ("rate", [from, millis, tasks]) => {
                 let keys = Arc::new(AtomicU64::new(*from));
                 let goes_on = for_span(Duration::from_millis(*millis));
-                new_keys(&runtime, &store, 64, &keys, goes_on).rate()
+                let tasks = usize::try_from(*tasks).expect("a few hundred");
+                new_keys(&runtime, &store, tasks, &keys, goes_on).rate()
             }
             ("resident", []) => status_mib("VmRSS"),
             ("anonymous", []) => status_mib("RssAnon"),
@@ -90,7 +91,7 @@ impl Peer {
     fn rate(&mut self, plan: &Plan) -> f64 {
         let from = self.unused;
         self.unused += 1 << 24;
-        self.ask(&format!("rate {from} {}", plan.span.as_millis()))
+        self.ask(&format!("rate {from} {} 64", plan.span.as_millis()))
     }
 
     fn fill(&mut self, from: u64, to: u64) {

@@ -10,7 +10,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 use std::sync::Arc;
 
-use onetake_core::{Draft, Record, Slot, Timestamp, Verdict, Version, judge};
+use fjall::Slice;
+use onetake_core::{Record, Slot, Timestamp, Verdict, Version, judge};
 use onetake_engine::{
     Bound, Check, Commit, Doc, Document, Found, Lane, Position, StoreError, Swap, Tx, Write,
 };
@@ -26,7 +27,6 @@ const TRIMMED_MAX: u64 = 1_024;
 /// Where a value goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Space {
-    Slots,
     Docs,
     Lanes,
     Numbers,
@@ -44,18 +44,29 @@ pub(super) enum Room {
     None,
 }
 
-/// What a swap wants to write.
+/// What a swap wants to write: as it will be read, and as it will lie on the disk.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) record: Arc<Record>,
-    pub(super) key: Vec<u8>,
-    pub(super) bytes: Vec<u8>,
+    pub(super) key: Slice,
+    pub(super) bytes: Slice,
 }
 
-/// What each place gets; `None` removes it.
+/// What a slot holds once the batch is durable.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) record: Option<Arc<Record>>,
+    pub(super) key: Slice,
+    /// `None` removes it.
+    pub(super) bytes: Option<Slice>,
+    /// Pins that end with this batch.
+    pub(super) pins: u32,
+}
+
+/// What each place beside the slots gets; `None` removes it.
 pub(super) type Writes = HashMap<(Space, Vec<u8>), Option<Vec<u8>>>;
-/// What each slot holds once the batch is durable.
-pub(super) type Pending = HashMap<Slot, Option<Arc<Record>>>;
+/// Every slot that is written.
+pub(super) type PendingSlots = HashMap<Slot, Pending>;
 
 /// The operations of one sync.
 pub(super) struct Batch<'a> {
@@ -66,7 +77,7 @@ pub(super) struct Batch<'a> {
     room: Room,
     now: Timestamp,
     /// What each slot, document, number and lane holds after the operations so far.
-    slots: Pending,
+    slots: PendingSlots,
     docs: HashMap<Vec<u8>, Option<Document>>,
     numbers: HashMap<Vec<u8>, i64>,
     heads: HashMap<Vec<u8>, Head>,
@@ -84,7 +95,8 @@ pub(super) struct Around<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(around: Around<'a>) -> Self {
+    /// A batch of about `ops` operations.
+    pub(super) fn new(around: Around<'a>, ops: usize) -> Self {
         let Around { disk, front, tally, bounds, room, now } = around;
         Self {
             disk,
@@ -93,7 +105,7 @@ impl<'a> Batch<'a> {
             bounds,
             room,
             now,
-            slots: HashMap::new(),
+            slots: HashMap::with_capacity(ops),
             docs: HashMap::new(),
             numbers: HashMap::new(),
             heads: HashMap::new(),
@@ -102,12 +114,12 @@ impl<'a> Batch<'a> {
     }
 
     /// What is to be written.
-    pub(super) fn writes(self) -> (Writes, Pending) {
+    pub(super) fn writes(self) -> (Writes, PendingSlots) {
         (self.writes, self.slots)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.writes.is_empty()
+        self.writes.is_empty() && self.slots.is_empty()
     }
 
     /// Also writes what the store knows of itself.
@@ -120,10 +132,16 @@ impl<'a> Batch<'a> {
         self.slots.contains_key(slot)
     }
 
+    /// Takes over one pin of `slot`, if this batch changes it; says whether it does.
+    pub(super) fn takes_pin(&mut self, slot: &Slot) -> bool {
+        let pending = self.slots.get_mut(slot);
+        pending.map(|pending| pending.pins += 1).is_some()
+    }
+
     /// What `slot` holds now. It must be pinned, and is frozen unless the batch has it already.
     fn freeze(&self, slot: &Slot) -> Option<Arc<Record>> {
         match self.slots.get(slot) {
-            Some(pending) => pending.clone(),
+            Some(pending) => pending.record.clone(),
             None => self.front.freeze(slot),
         }
     }
@@ -140,45 +158,52 @@ impl<'a> Batch<'a> {
         expected: Option<Version>,
         wanted: Wanted,
     ) -> Result<Swap, StoreError> {
-        let record = wanted.record;
+        let record = Arc::clone(&wanted.record);
         let slot = record.address.slot();
         let there = self.freeze(slot);
         let verdict = judge(there.as_ref().map(|there| there.version), expected, record.version);
         let swap = match verdict {
             Verdict::Refuse => Ok(Swap::Lost(there)),
             Verdict::Repeated => Ok(Swap::Won(there.expect("invariant: judged to be there"))),
-            Verdict::Write => self
-                .put(there.as_deref(), Arc::clone(&record), wanted.key, wanted.bytes)
-                .map(|()| Swap::Won(Arc::clone(&record))),
+            Verdict::Write => match self.put(there.as_deref(), wanted) {
+                Ok(()) => return Ok(Swap::Won(record)),
+                Err(error) => Err(error),
+            },
         };
         self.thaw(slot);
         swap
     }
 
     /// Writes a frozen slot, if a new key has room. What is held may always grow.
-    fn put(
-        &mut self,
-        before: Option<&Record>,
-        record: Arc<Record>,
-        key: Vec<u8>,
-        bytes: Vec<u8>,
-    ) -> Result<(), StoreError> {
+    fn put(&mut self, before: Option<&Record>, wanted: Wanted) -> Result<(), StoreError> {
+        let Wanted { record, key, bytes } = wanted;
         let (tenant, counted) = (record.address.tenant(), Counted::of(&record));
         match (self.room, before) {
             (Room::None, _) => return Err(StoreError::Unavailable("the disk is full".into())),
             (Room::Little, None) => return Err(StoreError::Full(Bound::Disk)),
             (Room::Enough, None) => {
-                let weight = record.weight();
-                let room = self.tally.room(tenant, weight, self.now, self.bounds);
+                let room = self.tally.room(tenant, counted.bytes, self.now, self.bounds);
                 room.map_err(|NoRoom { bound, .. }| StoreError::Full(bound))?;
             }
             (Room::Enough | Room::Little, Some(_)) => {}
         }
         self.tally.exchange(tenant, before.map(Counted::of), Some(counted), self.now);
         let slot = record.address.slot().clone();
-        self.writes.insert((Space::Slots, key), Some(bytes));
-        self.slots.insert(slot, Some(record));
+        self.pend(slot, key, Some(record), Some(bytes));
         Ok(())
+    }
+
+    /// Notes what a slot will hold, in place of what an earlier operation wanted there.
+    fn pend(&mut self, slot: Slot, key: Slice, record: Option<Arc<Record>>, bytes: Option<Slice>) {
+        match self.slots.entry(slot) {
+            MapEntry::Occupied(mut entry) => {
+                let pending = entry.get_mut();
+                (pending.record, pending.bytes) = (record, bytes);
+            }
+            MapEntry::Vacant(entry) => {
+                entry.insert(Pending { record, key, bytes, pins: 0 });
+            }
+        }
     }
 
     /// Renews a claim that this batch writes; in memory only, as every renewal.
@@ -187,7 +212,7 @@ impl<'a> Batch<'a> {
         slot: &Slot,
         renew: impl FnOnce(&Record) -> Option<Record>,
     ) -> Swap {
-        let pending = self.slots.get_mut(slot).expect("invariant: asked before");
+        let pending = &mut self.slots.get_mut(slot).expect("invariant: asked before").record;
         match pending.as_deref().and_then(renew).map(Arc::new) {
             Some(renewed) => {
                 *pending = Some(Arc::clone(&renewed));
@@ -203,8 +228,7 @@ impl<'a> Batch<'a> {
         let is_same = there.as_ref().is_some_and(|there| there.version == version);
         if let Some(there) = there.filter(|_| is_same) {
             self.tally.exchange(slot.tenant(), Some(Counted::of(&there)), None, self.now);
-            self.writes.insert((Space::Slots, self.disk.slot_key(slot)), None);
-            self.slots.insert(slot.clone(), None);
+            self.pend(slot.clone(), self.disk.slot_key(slot).into(), None, None);
         }
         self.thaw(slot);
         is_same
@@ -311,8 +335,8 @@ impl<'a> Batch<'a> {
             let Write::Slot(draft) = write else { continue };
             let slot = draft.address.slot().clone();
             let (before, held) = (self.freeze(&slot), self.holds(&slot));
-            let Wanted { record, key, bytes } = self.wanted(draft.clone());
-            if let Err(error) = self.put(before.as_deref(), record, key, bytes) {
+            let wanted = self.disk.wanted(draft.clone(), self.now);
+            if let Err(error) = self.put(before.as_deref(), wanted) {
                 self.put_back(written);
                 return Err(error);
             }
@@ -321,31 +345,19 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    fn wanted(&self, draft: Draft) -> Wanted {
-        let record = Arc::new(draft.at(self.now));
-        let key = self.disk.slot_key(record.address.slot());
-        let bytes = self.disk.encode(&record, &key);
-        Wanted { record, key, bytes }
-    }
-
     /// Undoes the slots of a transaction that was refused.
     fn put_back(&mut self, written: Vec<(Slot, Option<Arc<Record>>, bool)>) {
         for (slot, before, held) in written.into_iter().rev() {
-            let there = self.slots.remove(&slot).flatten();
             let counted = |record: Option<&Arc<Record>>| record.map(|r| Counted::of(r));
-            let (tenant, key) = (slot.tenant(), self.disk.slot_key(&slot));
-            self.tally.exchange(
-                tenant,
-                counted(there.as_ref()),
-                counted(before.as_ref()),
-                self.now,
-            );
+            let there = self.slots.get(&slot).and_then(|pending| pending.record.as_ref());
+            let (there, there_before) = (counted(there), counted(before.as_ref()));
+            self.tally.exchange(slot.tenant(), there, there_before, self.now);
             if held {
-                let bytes = before.as_ref().map(|record| self.disk.encode(record, &key));
-                self.writes.insert((Space::Slots, key), bytes);
-                self.slots.insert(slot, before);
+                let key = self.disk.slot_key(&slot);
+                let bytes = before.as_ref().map(|record| self.disk.encode(record, &key).into());
+                self.pend(slot, key.into(), before, bytes);
             } else {
-                self.writes.remove(&(Space::Slots, key));
+                self.slots.remove(&slot);
             }
         }
     }

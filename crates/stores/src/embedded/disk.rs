@@ -20,9 +20,10 @@ use fjall::{
     CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch,
     PersistMode, Readable, Slice, Snapshot,
 };
-use onetake_core::{Phase, Record, Slot, Tenant, Timestamp, tenant_prefix};
+use onetake_core::{Draft, Phase, Record, Slot, Tenant, Timestamp, tenant_prefix};
 use onetake_engine::{Counter, Cursor, Doc, Document, Entry, Lane, Page, Position, StoreError};
 
+use super::batch::Wanted;
 use super::expiry::Expiry;
 use super::floors::Floors;
 use crate::codec;
@@ -213,9 +214,10 @@ impl Disk {
         *self.latest.write().expect("invariant: no panic under the lock") = self.db.snapshot();
     }
 
-    /// An empty batch that is synced when it is committed.
-    pub(super) fn batch(&self) -> OwnedWriteBatch {
-        self.db.batch().durability(Some(PersistMode::SyncData))
+    /// An empty batch for so many writes, which is synced when it is committed.
+    pub(super) fn batch(&self, writes: usize) -> OwnedWriteBatch {
+        OwnedWriteBatch::with_capacity(self.db.clone(), writes)
+            .durability(Some(PersistMode::SyncData))
     }
 
     pub(super) fn slot_key(&self, slot: &Slot) -> Vec<u8> {
@@ -226,6 +228,14 @@ impl Disk {
 
     pub(super) fn encode(&self, record: &Record, key: &[u8]) -> Vec<u8> {
         codec::encode_record(record, self.boot, &self.sealer(), key)
+    }
+
+    /// Everything that writing `draft` at `now` takes, so that the writer need not make it.
+    pub(super) fn wanted(&self, draft: Draft, now: Timestamp) -> Wanted {
+        let record = Arc::new(draft.at(now));
+        let key = self.slot_key(record.address.slot());
+        let bytes = self.encode(&record, &key).into();
+        Wanted { record, key: key.into(), bytes }
     }
 
     /// The record in `slot` on disk.

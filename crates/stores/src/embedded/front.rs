@@ -232,12 +232,19 @@ impl Front {
         }
     }
 
-    /// Says what a frozen slot durably holds from now on.
-    pub(super) fn settle(&self, slot: &Slot, record: Option<Arc<Record>>, now: Timestamp) {
+    /// Says what a frozen slot durably holds from now on, and ends so many of its pins.
+    pub(super) fn settle(
+        &self,
+        slot: &Slot,
+        record: Option<Arc<Record>>,
+        now: Timestamp,
+        pins: u32,
+    ) {
         let shard = &mut *self.shard(slot);
         if let Some(filed) = shard.filed.get_mut(slot) {
             (filed.record, filed.since) = (record, now);
             (filed.writing, filed.own) = (false, true);
+            filed.pins -= pins;
             let weight = filed.weight();
             if let Some(counted) = &mut filed.in_line {
                 shard.bytes = shard.bytes - *counted + weight;
@@ -372,8 +379,7 @@ mod tests {
         let load = || Ok(before.cloned());
         assert!(front.look(slot, NOW, |_, _| true, load).unwrap().pinned);
         front.freeze(slot);
-        front.settle(slot, Some(Arc::clone(record)), NOW);
-        front.unpin(slot);
+        front.settle(slot, Some(Arc::clone(record)), NOW, 1);
     }
 
     fn look(front: &Front, slot: &Slot, disk: Option<&Arc<Record>>) -> Option<Arc<Record>> {

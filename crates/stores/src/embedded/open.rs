@@ -184,7 +184,7 @@ pub(super) fn open(
     let latest = RwLock::new(db.snapshot());
     let disk =
         Disk { db, slots, docs, lanes, numbers, meta, sealing, latest, floors, boot, opened_at };
-    let mut batch = disk.batch();
+    let mut batch = disk.batch(2);
     batch.insert(&disk.meta, "boot", boot.to_be_bytes());
     batch.insert(&disk.meta, "clock", clock.last_seen().encode());
     batch.commit().map_err(|error| lost(folder, &error))?;

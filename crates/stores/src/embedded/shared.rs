@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use onetake_engine::StoreError;
 
-use super::batch::{Space, Writes};
+use super::batch::{PendingSlots, Space, Writes};
 use super::crash::point;
 use super::disk::{Disk, failed};
 use super::expiry::Expiry;
@@ -96,14 +96,20 @@ impl Shared {
     }
 
     /// Writes one batch and returns when it is durable.
-    pub(super) fn write(&self, writes: Writes) -> Result<(), StoreError> {
+    pub(super) fn write(&self, writes: Writes, slots: &mut PendingSlots) -> Result<(), StoreError> {
         let disk = &self.disk;
-        let mut batch = disk.batch();
+        let count = writes.len() + slots.len();
+        let mut batch = disk.batch(count);
         let mut put = Vec::new();
-        let count = writes.len();
+        for pending in slots.values_mut() {
+            let key = pending.key.clone();
+            match pending.bytes.take() {
+                Some(bytes) => batch.insert(&disk.slots, key, bytes),
+                None => batch.remove(&disk.slots, key),
+            }
+        }
         for ((space, key), value) in writes {
             let keyspace = match space {
-                Space::Slots => &disk.slots,
                 Space::Docs => &disk.docs,
                 Space::Lanes => &disk.lanes,
                 Space::Numbers => &disk.numbers,

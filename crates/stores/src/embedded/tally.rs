@@ -96,7 +96,7 @@ pub(super) struct Tally {
 /// What the tally needs to know of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Counted {
-    bytes: usize,
+    pub(super) bytes: usize,
     /// When its step of time ends; `None` when it never does.
     step: Option<u64>,
 }
@@ -182,12 +182,20 @@ impl Tally {
         if step.is_some_and(|step| step <= now.as_millis()) {
             return; // Its step has left the count already, or would at once.
         }
-        let own = self.tenants.entry(tenant.clone()).or_default();
+        if !self.tenants.contains_key(tenant) {
+            self.tenants.insert(tenant.clone(), Own::default());
+        }
+        let own = self.tenants.get_mut(tenant).expect("invariant: just made sure of");
         own.sum.add(by);
         self.all.add(by);
         if let Some(step) = step {
-            own.ends.entry(step).or_default().add(by);
-            self.next.insert((step, tenant.clone()));
+            own.ends
+                .entry(step)
+                .or_insert_with(|| {
+                    self.next.insert((step, tenant.clone()));
+                    Sum::default()
+                })
+                .add(by);
         }
         if own.sum == Sum::default() && own.ends.values().all(|sum| *sum == Sum::default()) {
             for step in std::mem::take(&mut own.ends).into_keys() {

@@ -13,7 +13,7 @@ use onetake_core::{Slot, Timestamp, Version};
 use onetake_engine::{Commit, Reply, Stamped, StoreError, Swap, Tx};
 use tokio::sync::oneshot;
 
-use super::batch::{Around, Batch, Room, Space, Wanted, Writes};
+use super::batch::{Around, Batch, PendingSlots, Room, Space, Wanted, Writes};
 use super::crash::point;
 use super::shared::Shared;
 
@@ -101,8 +101,9 @@ impl Writer {
             room: self.room,
             now,
         };
-        let mut batch = Batch::new(around);
-        let (mut told, mut pinned) = (Vec::with_capacity(ops.len()), Vec::with_capacity(ops.len()));
+        let mut batch = Batch::new(around, ops.len());
+        // Pins of slots that this batch does not write; it has those of the others itself.
+        let (mut told, mut pinned) = (Vec::with_capacity(ops.len()), Vec::new());
         for op in ops.drain(..) {
             if let Some(fate) = shared.fate.get() {
                 refuse(op, fate, &mut pinned);
@@ -112,23 +113,23 @@ impl Writer {
         }
         self.note_time(&mut batch, now);
         let is_empty = batch.is_empty();
-        let (writes, slots) = batch.writes();
+        let (writes, mut slots) = batch.writes();
         drop(tally);
         point("judged");
-        let written = if is_empty { Ok(()) } else { shared.write(writes) };
+        let written = if is_empty { Ok(()) } else { shared.write(writes, &mut slots) };
         match written {
             Ok(()) => {
                 point("synced");
-                for (slot, record) in slots {
-                    shared.front.settle(&slot, record, now);
+                for (slot, pending) in slots {
+                    shared.front.settle(&slot, pending.record, now, pending.pins);
                 }
                 point("settled");
-                tell(told, &shared);
+                tell(told, shared.clock.now());
             }
             Err(error) => {
-                // What is frozen stays frozen: nobody knows what the disk holds.
+                // What is frozen stays frozen, and so in memory: nobody knows what the disk holds.
                 shared.end(&format!("a write failed: {error}"));
-                tell_unknown(told, &shared);
+                tell_unknown(told, shared.clock.now());
             }
         }
         for slot in pinned {
@@ -174,7 +175,7 @@ impl Writer {
             note("tally", self.shared.tally().encode(self.shared.disk.boot));
         }
         point("leaving");
-        if let Err(error) = self.shared.write(writes) {
+        if let Err(error) = self.shared.write(writes, &mut PendingSlots::new()) {
             tracing::warn!(%error, "the store could not leave a note for its next opening");
         }
     }
@@ -207,12 +208,18 @@ fn judge(
 ) {
     match op {
         Op::Swap { expected, wanted, ear } => {
-            let slot = wanted.record.address.slot().clone();
-            match batch.swap(expected, wanted) {
-                Ok(swap) if batch.holds(&slot) => told.push(Told::Swap(ear, swap)),
-                reply => say(ear, shared, reply),
+            let address = Arc::clone(&wanted.record.address);
+            let reply = batch.swap(expected, wanted);
+            // An answer that this batch has a part in waits for its sync.
+            if !batch.takes_pin(address.slot()) {
+                pinned.push(address.slot().clone());
+                say(ear, shared.clock.now(), reply);
+                return;
             }
-            pinned.push(slot);
+            match reply {
+                Ok(swap) => told.push(Told::Swap(ear, swap)),
+                Err(error) => say(ear, shared.clock.now(), Err(error)),
+            }
         }
         Op::Renew { slot, expected, lease, ear } => {
             let now = shared.clock.now();
@@ -221,14 +228,14 @@ fn judge(
                 told.push(Told::Swap(ear, batch.renew(&slot, renew)));
             } else {
                 let swap = shared.front.renew(&slot, renew).map(renewed);
-                say(ear, shared, Ok(swap.unwrap_or(Swap::Lost(None))));
+                say(ear, now, Ok(swap.unwrap_or(Swap::Lost(None))));
             }
             pinned.push(slot);
         }
         Op::Commit { tx, slots, ear } => {
             match batch.commit(&tx, &slots) {
                 Ok(commit) => told.push(Told::Commit(ear, commit)),
-                Err(error) => say(ear, shared, Err(error)),
+                Err(error) => say(ear, shared.clock.now(), Err(error)),
             }
             pinned.extend(slots);
         }
@@ -260,36 +267,35 @@ pub(super) fn renewed(found: (bool, Option<Arc<onetake_core::Record>>)) -> Swap 
     }
 }
 
-fn say<T>(ear: Ear<T>, shared: &Shared, reply: Result<T, StoreError>) {
-    let now = shared.clock.now();
+fn say<T>(ear: Ear<T>, now: Timestamp, reply: Result<T, StoreError>) {
     // Whoever asked may have left.
     drop(ear.send(reply.map(|value| Stamped { now, value })));
 }
 
-fn tell(told: Vec<Told>, shared: &Shared) {
+fn tell(told: Vec<Told>, now: Timestamp) {
     for told in told {
         match told {
-            Told::Swap(ear, swap) => say(ear, shared, Ok(swap)),
-            Told::Commit(ear, commit) => say(ear, shared, Ok(commit)),
-            Told::Removed(ear, removed) => say(ear, shared, Ok(removed)),
-            Told::Noted(ear) => say(ear, shared, Ok(())),
+            Told::Swap(ear, swap) => say(ear, now, Ok(swap)),
+            Told::Commit(ear, commit) => say(ear, now, Ok(commit)),
+            Told::Removed(ear, removed) => say(ear, now, Ok(removed)),
+            Told::Noted(ear) => say(ear, now, Ok(())),
         }
     }
 }
 
 /// The sync failed: what was to be written may be there or not.
-fn tell_unknown(told: Vec<Told>, shared: &Shared) {
+fn tell_unknown(told: Vec<Told>, now: Timestamp) {
     let lost = || StoreError::Unavailable("a write of the store failed".into());
     for told in told {
         match told {
-            Told::Swap(ear, Swap::Won(_) | Swap::Unknown) => say(ear, shared, Ok(Swap::Unknown)),
-            Told::Swap(ear, Swap::Lost(_)) => say(ear, shared, Err(lost())),
-            Told::Commit(ear, Commit::Conflict { .. }) => say(ear, shared, Err(lost())),
+            Told::Swap(ear, Swap::Won(_) | Swap::Unknown) => say(ear, now, Ok(Swap::Unknown)),
+            Told::Swap(ear, Swap::Lost(_)) => say(ear, now, Err(lost())),
+            Told::Commit(ear, Commit::Conflict { .. }) => say(ear, now, Err(lost())),
             Told::Commit(ear, Commit::Committed { .. } | Commit::Repeated | Commit::Unknown) => {
-                say(ear, shared, Ok(Commit::Unknown));
+                say(ear, now, Ok(Commit::Unknown));
             }
-            Told::Removed(ear, _) => say(ear, shared, Err(lost())),
-            Told::Noted(ear) => say(ear, shared, Err(lost())),
+            Told::Removed(ear, _) => say(ear, now, Err(lost())),
+            Told::Noted(ear) => say(ear, now, Err(lost())),
         }
     }
 }
