@@ -7,25 +7,29 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use onetake::stores::seal::MasterKey;
+use onetake::stores::{Embedded, Options};
 use onetake::{Asked, Ending, Failure, Key, Scope};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 struct Store {
-    _kept: TempDir,
+    kept: TempDir,
     path: PathBuf,
+    /// Where its master key is, if it is there.
+    key_file: PathBuf,
 }
 
 impl Store {
     /// A store in which order-1 is unknown and order-2 is done.
     fn new() -> Self {
         let kept = tempfile::tempdir().unwrap();
-        let path = kept.path().join("data");
-        let store = Self { _kept: kept, path };
+        let store = Self::at(kept.path().join("data"), kept);
         store.program(async |orders, acme| {
             let unknown = |_| async { Ending::<String, Failure>::Unknown };
             let heard = orders.execute(&acme, &key("order-1"), Asked::raw("x"), unknown).await;
@@ -34,6 +38,26 @@ impl Store {
             orders.execute(&acme, &key("order-2"), Asked::raw("x"), done).await.unwrap();
         });
         store
+    }
+
+    fn at(path: PathBuf, kept: TempDir) -> Self {
+        Self { path, key_file: kept.path().join("key"), kept }
+    }
+
+    /// Writes a master key where commands look for it.
+    fn keep_key(&self, byte: u8) {
+        fs::write(&self.key_file, format!("{byte:02x}").repeat(32)).unwrap();
+        fs::set_permissions(&self.key_file, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    /// The built binary, with the key of this store where there is one.
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onetake"));
+        if self.key_file.exists() {
+            command.env("ONETAKE_STORE__KEY_FILE", &self.key_file);
+        }
+        command.current_dir(self.kept.path()).env("ONETAKE_OPERATOR", "ann");
+        command
     }
 
     /// A program that uses the store, from start to end.
@@ -56,9 +80,9 @@ impl Store {
     }
 
     fn typed(&self, words: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_onetake"));
+        let mut command = self.command();
         command.args(words).arg("--store").arg(format!("embedded:{}", self.path.display()));
-        command.env("ONETAKE_OPERATOR", "ann").output().unwrap()
+        command.output().unwrap()
     }
 
     /// What comes out of a command that must be done.
@@ -77,7 +101,8 @@ impl Store {
     }
 
     fn serve(&self) -> Serving {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_onetake"))
+        let mut child = self
+            .command()
             .args(["serve", "--admin-listen", "127.0.0.1:0", "--store"])
             .arg(format!("embedded:{}", self.path.display()))
             .stderr(Stdio::piped())
@@ -153,10 +178,38 @@ fn x10_a_backup_of_a_store_that_is_held_answers_like_it() {
     assert!(made["bytes"].as_u64() > Some(0), "{made}");
     let again = store.typed(&["store", "backup", copy.to_str().unwrap()]);
     assert_ne!(again.status.code(), Some(0), "nothing is written over");
-    let restored = Store { _kept: tempfile::tempdir().unwrap(), path: copy };
+    let restored = Store::at(copy, tempfile::tempdir().unwrap());
     assert_eq!(restored.json(&["store", "check"])["ok"], true);
     assert_eq!(restored.retry("order-2").as_deref(), Some("receipt 2"));
     assert_eq!(restored.retry("order-1"), None, "an unknown outcome is still unknown");
+}
+
+/// X11: the key of a sealed store comes from the environment or a file, and is changed while a
+/// process holds the store.
+#[test]
+fn x11_a_sealed_store_is_used_with_its_key_and_gets_another_while_it_is_held() {
+    let kept = tempfile::tempdir().unwrap();
+    let store = Store::at(kept.path().join("data"), kept);
+    let with = |byte: u8| {
+        let keys = vec![MasterKey::new([byte; 32])];
+        Embedded::open_with(&store.path, Options { keys, ..Options::default() })
+    };
+    drop(with(1).unwrap());
+    let refused = store.typed(&["keys", "list"]);
+    assert_eq!(refused.status.code(), Some(5));
+    assert!(text(&refused.stderr).contains("ONETAKE_STORE__KEY"), "{}", text(&refused.stderr));
+    store.keep_key(1);
+    assert_eq!(store.json(&["store", "stats"])["numbers"]["sealed"], 1);
+    let serving = store.serve();
+    store.keep_key(2);
+    let rotated = store.json(&["store", "rotate"]);
+    assert_eq!(string(&rotated, "master"), MasterKey::new([2; 32]).id().to_string());
+    drop(serving);
+    assert!(with(1).is_err(), "the old one is of no use any more");
+    drop(with(2).unwrap());
+    let plain = Store::new();
+    let refused = plain.typed(&["store", "rotate"]);
+    assert_ne!(refused.status.code(), Some(0), "what is not sealed has no key to change");
 }
 
 fn files(path: &Path, found: &mut Vec<PathBuf>) {
@@ -190,7 +243,7 @@ fn c8_a_check_names_what_is_damaged_and_exits_with_6() {
 #[test]
 fn a_store_that_is_not_there_or_held_without_an_address_is_said_so() {
     let store = Store::new();
-    let missing = Store { _kept: tempfile::tempdir().unwrap(), path: "/nonexistent/store".into() };
+    let missing = Store::at("/nonexistent/store".into(), tempfile::tempdir().unwrap());
     let output = missing.typed(&["keys", "list"]);
     assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
     let orders = Runtime::new()
