@@ -6,14 +6,15 @@
 //! Nobody who goes away cancels anything here: the caller holds only an ear. Code that blocks its
 //! thread also holds up its heartbeat; it belongs in a blocking task.
 
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use onetake_core::{Cause, Policy, Record, Report, Settlement};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::answer::{Answer, Attempt};
 use crate::engine::{Engine, Permit, UNSURE};
@@ -102,16 +103,18 @@ impl<S: Slots> Held<S> {
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Report> + Send + 'static,
     {
-        let (policy, claim) = (Arc::clone(&self.policy), Arc::clone(&self.claim));
-        let limit = policy.timeout().map(|limit| Instant::now() + limit);
-        // The function is called inside, so that a panic in it is the execution's, not ours.
-        let execution = async move { execute(attempt(&claim)).await };
-        let mut execution = pin!(caught(execution, &policy));
+        let limit = self.policy.timeout().map(|limit| Instant::now() + limit);
+        // A panic in the function itself is the execution's, not ours, as one in its future is.
+        let told = attempt(&self.claim);
+        let Ok(execution) = catch_unwind(AssertUnwindSafe(|| execute(told))) else {
+            return Ok(Settlement::of_panic(&self.policy));
+        };
+        let mut execution = pin!(execution);
+        let mut execution = poll_fn(move |cx| caught(execution.as_mut(), cx));
         loop {
-            tokio::select! {
-                biased;
-                ended = &mut execution => return Ok(ended),
-                () = sleep_until(next_beat(&policy, self.sent, limit)) => {}
+            let next = next_beat(&self.policy, self.sent, limit);
+            if let Ok(ended) = timeout_at(next, &mut execution).await {
+                return Ok(self.settlement(ended));
             }
             if limit.is_some_and(|limit| Instant::now() >= limit) {
                 return Ok(Settlement::Unknown(Cause::TimedOut));
@@ -123,9 +126,17 @@ impl<S: Slots> Held<S> {
                 ended = &mut execution => {
                     // The completion comes after the renewal that is on its way, never beside it.
                     let _ = beat.await;
-                    return Ok(ended);
+                    return Ok(self.settlement(ended));
                 }
             }
+        }
+    }
+
+    /// What an execution comes to, also when it panicked.
+    fn settlement(&self, ended: Result<Report, Panicked>) -> Settlement {
+        match ended {
+            Ok(report) => Settlement::of(report, &self.policy),
+            Err(Panicked) => Settlement::of_panic(&self.policy),
         }
     }
 
@@ -176,18 +187,18 @@ fn next_beat(policy: &Policy, sent: Instant, limit: Option<Instant>) -> Instant 
     limit.map_or(beat, |limit| limit.min(beat))
 }
 
-/// What an execution comes to, also when it panics.
-async fn caught(execution: impl Future<Output = Report>, policy: &Policy) -> Settlement {
-    let mut execution = pin!(execution);
-    std::future::poll_fn(|cx| {
-        // After a panic the execution is dropped and never looked at again.
-        match catch_unwind(AssertUnwindSafe(|| execution.as_mut().poll(cx))) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(report)) => Poll::Ready(Settlement::of(report, policy)),
-            Err(_) => Poll::Ready(Settlement::of_panic(policy)),
-        }
-    })
-    .await
+/// An execution panicked. It is never looked at again.
+struct Panicked;
+
+/// Looks whether an execution has ended, also by a panic.
+fn caught(
+    execution: Pin<&mut impl Future<Output = Report>>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Report, Panicked>> {
+    match catch_unwind(AssertUnwindSafe(|| execution.poll(cx))) {
+        Ok(polled) => polled.map(Ok),
+        Err(_) => Poll::Ready(Err(Panicked)),
+    }
 }
 
 /// Waits for the answer of an execution, as long as the policy keeps a caller.
