@@ -1,8 +1,8 @@
 //! `admin.json`: how commands find the admin surface of the process that holds a store.
 //!
 //! Lies in the store's directory, for its owner only. It names the file with the token and never
-//! holds the token itself. One that was left behind by a crash is harmless: it is read only when
-//! the store is locked, and then the process that holds it has written its own.
+//! holds the token itself. One that was left behind by a crash is harmless: it is believed only if
+//! it names the process that holds the store.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

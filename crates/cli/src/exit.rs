@@ -72,7 +72,7 @@ impl Exit {
             OpenError::Url(_) => Self::Usage,
             OpenError::NotBuiltIn(_) => Self::Failed,
             OpenError::Missing(_)
-            | OpenError::Locked(_)
+            | OpenError::Locked { .. }
             | OpenError::Key(_)
             | OpenError::Unavailable(_) => Self::Unavailable,
             OpenError::Damaged(_) => Self::Damaged,
@@ -136,7 +136,9 @@ mod tests {
 
     #[test]
     fn an_error_keeps_its_exit_code_under_more_words() {
-        let locked = anyhow::Error::new(OpenError::Locked("x".into())).context("while looking");
+        let locked =
+            anyhow::Error::new(OpenError::Locked { path: "x".into(), holder: String::new() })
+                .context("while looking");
         assert_eq!(Exit::of(&locked), Exit::Unavailable);
         let usage = anyhow::Error::new(Fault::Usage("no".to_owned()));
         assert_eq!(Exit::of(&usage), Exit::Usage);

@@ -86,10 +86,18 @@ impl Operator {
         let hand = match wiring::open(&target.store, Opening::Existing) {
             Ok(store) => Hand::Direct(Desk::new(Engine::new(store))),
             // The error stays beneath: its exit code says that the store is locked.
-            Err(locked @ OpenError::Locked(_)) => {
-                let directory = target.store.directory().unwrap_or(Path::new("."));
-                remote(&directory.join(admin::FILE_NAME))
-                    .map_err(|why| anyhow::Error::new(locked).context(format!("{why:#}")))?
+            Err(OpenError::Locked { path, holder }) => {
+                let file = path.join(admin::FILE_NAME);
+                // A file that another process left behind leads to somebody else.
+                let is_holders = AdminFile::read(&file)
+                    .is_ok_and(|file| holder.starts_with(&format!("process {},", file.pid)));
+                let locked = anyhow::Error::new(OpenError::Locked { path, holder });
+                if !is_holders {
+                    let what = "the process that holds the store has no admin surface here: stop \
+                                it, or name its file with `--admin-file`";
+                    return Err(locked.context(what));
+                }
+                remote(&file).map_err(|why| locked.context(format!("{why:#}")))?
             }
             Err(error) => return Err(error.into()),
         };

@@ -91,11 +91,16 @@ pub(crate) enum OpenError {
     #[error("the {0} store is not built in yet")]
     NotBuiltIn(&'static str),
     /// There is nothing at its place.
-    #[error("there is no store at {}", .0.display())]
+    #[error("there is no store at {}; name one with `--store embedded:PATH`", .0.display())]
     Missing(PathBuf),
     /// Another process holds it.
-    #[error("another process holds the store at {}", .0.display())]
-    Locked(PathBuf),
+    #[error("{} holds the store at {}", .holder, .path.display())]
+    Locked {
+        /// Where it is.
+        path: PathBuf,
+        /// What that process says of itself, its number first.
+        holder: String,
+    },
     /// What is there cannot be true.
     #[error("the store is damaged: {0}")]
     Damaged(String),
@@ -114,7 +119,7 @@ pub(crate) enum OpenError {
 pub(crate) fn open(url: &StoreUrl, opening: Opening) -> Result<AnyStore, OpenError> {
     match url {
         StoreUrl::Memory => Ok(AnyStore::Memory(Box::default())),
-        StoreUrl::Embedded(path) if opening == Opening::Existing && !path.exists() => {
+        StoreUrl::Embedded(path) if opening == Opening::Existing && !Embedded::is_at(path) => {
             Err(OpenError::Missing(path.clone()))
         }
         StoreUrl::Embedded(path) => open_embedded(path),
@@ -149,7 +154,9 @@ fn options() -> Result<Options, OpenError> {
 fn said(path: &Path, error: &stores::OpenError) -> OpenError {
     use stores::OpenError as E;
     match error {
-        E::Locked { .. } => OpenError::Locked(path.to_owned()),
+        E::Locked { holder, .. } => {
+            OpenError::Locked { path: path.to_owned(), holder: holder.clone() }
+        }
         E::Damaged { .. } => OpenError::Damaged(error.to_string()),
         E::Sealed { .. } | E::NoKey { .. } | E::NotSealed { .. } => {
             OpenError::Key(error.to_string())
@@ -165,7 +172,7 @@ fn said(path: &Path, error: &stores::OpenError) -> OpenError {
 pub(crate) fn check(url: &StoreUrl) -> Result<CheckReport, OpenError> {
     match url {
         StoreUrl::Memory => Ok(CheckReport::of(Vec::new(), [("records", 0)])),
-        StoreUrl::Embedded(path) if !path.exists() => Err(OpenError::Missing(path.clone())),
+        StoreUrl::Embedded(path) if !Embedded::is_at(path) => Err(OpenError::Missing(path.clone())),
         StoreUrl::Embedded(path) => check_embedded(path),
     }
 }
@@ -281,7 +288,12 @@ impl Upkeep for AnyStore {
             Self::Memory(store) => store.backup(to).await,
             Self::Embedded(store) => {
                 let copied = store.backup(to).await;
-                let copied = copied.map_err(|error| UpkeepError::Path(error.to_string()))?;
+                let copied = copied.map_err(|error| {
+                    if matches!(error, stores::OpenError::Damaged { .. }) {
+                        return error.into_store_error().into();
+                    }
+                    UpkeepError::Path(error.to_string())
+                })?;
                 Ok(Backup { path: to.display().to_string(), bytes: copied.bytes })
             }
         }

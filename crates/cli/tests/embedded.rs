@@ -152,6 +152,8 @@ fn x10_operators_settle_keys_on_the_files_and_through_the_process_that_holds_the
         let (slot, seen) = (string(&unknown, "slot"), string(&unknown, "version"));
         let value = r#""receipt 1""#;
         store.json(&["keys", "resolve", "acme", slot, "--seen", seen, "--value", "--body", value]);
+        let act = ["keys", "resolve", "acme", slot, "--seen", seen, "--value", "--body", "no json"];
+        assert_eq!(store.typed(&act).status.code(), Some(2), "it would answer nobody");
         let stale = store.typed(&["keys", "release", "acme", slot, "--seen", seen]);
         assert_eq!(stale.status.code(), Some(4), "what was seen is not there any more");
         let by_name = ["keys", "show", "acme", "--operation", "orders.create", "--key", "order-2"];

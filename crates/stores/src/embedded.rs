@@ -26,6 +26,7 @@ mod time;
 pub mod upkeep;
 mod writer;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -54,6 +55,8 @@ pub use self::tally::Bounds;
 use self::time::Machine;
 use self::writer::{Ear, Op, Writer, renewed, renewing};
 
+/// About as large as a new claim is.
+const NEW_KEY_BYTES: usize = 512;
 /// How often a swap makes room and tries again before it reports a full store.
 const ROOM_TRIES_MAX: usize = 4;
 
@@ -68,6 +71,8 @@ struct Inner {
     house: House,
     folder: Folder,
     sweep_from: std::sync::Mutex<Option<Slot>>,
+    /// One makes room at a time, or all would pick the same records.
+    evicting: tokio::sync::Mutex<()>,
 }
 
 impl Embedded {
@@ -90,19 +95,26 @@ impl Embedded {
     fn open_on(folder: &Path, options: Options, machine: Machine) -> Result<Self, OpenError> {
         let folder = Folder::lock(folder)?;
         let shared = Arc::new(open::open(&folder, options, machine)?);
-        let writer = Writer::new(Arc::clone(&shared));
+        let (writer, picture) = (Writer::new(Arc::clone(&shared)), shared.disk.snapshot());
         let spawn = |name: &str| std::thread::Builder::new().name(name.into());
         let failed =
             |source| OpenError::Io { folder: folder.path().to_path_buf(), doing: "opened", source };
         let writer = spawn("onetake-writer").spawn(move || writer.run()).map_err(failed)?;
-        let house = House::keep(Arc::clone(&shared)).map_err(failed)?;
+        let house = House::keep(Arc::clone(&shared), picture).map_err(failed)?;
         Ok(Self(Arc::new(Inner {
             shared: Some(shared),
             writer: Some(writer),
             house,
             folder,
             sweep_from: std::sync::Mutex::default(),
+            evicting: tokio::sync::Mutex::default(),
         })))
+    }
+
+    /// Whether there is a store in `folder`. Looks, and makes nothing.
+    #[must_use]
+    pub fn is_at(folder: impl AsRef<Path>) -> bool {
+        Folder::has_store(folder.as_ref())
     }
 
     /// The folder of this store.
@@ -184,7 +196,7 @@ impl Embedded {
     async fn commit_once(&self, tx: &Tx, slots: Vec<Slot>) -> Reply<Commit> {
         self.shared().alive()?;
         self.pin_all(&slots)?;
-        let bytes = tx.writes().iter().map(weight_of).sum();
+        let bytes = weight_of(tx);
         let (tx, pinned) = (Box::new(tx.clone()), slots.clone());
         let answer = self.ask(bytes, &pinned, |ear| Op::Commit { tx, slots, ear })?;
         answer.await.unwrap_or_else(|_| Ok(self.stamp(Commit::Unknown)))
@@ -209,8 +221,17 @@ impl Embedded {
         if shared.options.bounds.on_full != OnFull::Evict || bound == Bound::Disk {
             return Ok(false);
         }
+        let _turn = self.0.evicting.lock().await;
+        let has_room = || {
+            let now = shared.clock.now();
+            shared.tally().room(tenant, NEW_KEY_BYTES, now, &shared.options.bounds).is_ok()
+        };
+        // Another may have made room while this one waited for its turn.
+        if has_room() {
+            return Ok(true);
+        }
         let oldest = house::oldest_finished(shared, tenant)?;
-        Ok(self.remove(oldest).await? > 0)
+        Ok(!oldest.is_empty() && (self.remove(oldest).await? > 0 || has_room()))
     }
 }
 
@@ -254,13 +275,41 @@ fn slots_of(tx: &Tx) -> Vec<Slot> {
     slots
 }
 
-/// Bytes that a write brings to the line, about.
-fn weight_of(write: &Write) -> usize {
-    match write {
+/// The tenants of whose records a transaction writes some, once each.
+fn written_tenants(tx: &Tx) -> BTreeSet<Tenant> {
+    let tenant = |write: &Write| match write {
+        Write::Slot(draft) => Some(draft.address.tenant().clone()),
+        Write::Put(..)
+        | Write::Delete(_)
+        | Write::Append(..)
+        | Write::Trim(..)
+        | Write::Add(..)
+        | Write::Advance(..) => None,
+    };
+    tx.writes().iter().filter_map(tenant).collect()
+}
+
+/// Bytes that a step brings to the line beside what it names, about.
+const STEP_BYTES: usize = 128;
+
+/// Bytes that a transaction brings to the line, about.
+fn weight_of(tx: &Tx) -> usize {
+    let check = |check: &Check| match check {
+        Check::Slot(..) => 0,
+        Check::Doc(doc, _) => doc.key.len(),
+        Check::AtLeast(counter, _) => counter.0.len(),
+    };
+    let write = |write: &Write| match write {
         Write::Slot(draft) => 256 + draft.outcome_weight(),
-        Write::Put(_, value) | Write::Append(_, value) => value.len(),
-        Write::Delete(_) | Write::Trim(..) | Write::Add(..) | Write::Advance(..) => 0,
-    }
+        Write::Put(doc, value) => doc.key.len() + value.len(),
+        Write::Delete(doc) => doc.key.len(),
+        Write::Append(lane, value) => lane.0.len() + value.len(),
+        Write::Trim(lane, _) => lane.0.len(),
+        Write::Add(counter, _) => counter.0.len(),
+        Write::Advance(cursor, _) => cursor.0.len(),
+    };
+    let named: usize = tx.checks().iter().map(check).chain(tx.writes().iter().map(write)).sum();
+    named + STEP_BYTES * (tx.checks().len() + tx.writes().len())
 }
 
 impl Slots for Embedded {
@@ -329,8 +378,8 @@ impl Journal for Embedded {
             match self.commit_once(&tx, slots.clone()).await {
                 Err(StoreError::Full(bound)) => {
                     let mut has_room = false;
-                    for slot in &slots {
-                        has_room |= self.make_room(slot.tenant(), bound).await?;
+                    for tenant in written_tenants(&tx) {
+                        has_room |= self.make_room(&tenant, bound).await?;
                     }
                     if !has_room {
                         return Err(StoreError::Full(bound));

@@ -20,6 +20,7 @@ use super::disk::{Disk, Head, counter_key, cursor_key, doc_key, entry_key, head_
 use super::front::Front;
 use super::tally::{Bounds, Counted, NoRoom, Tally};
 use crate::codec;
+use crate::seal::{KeyRing, MasterKey, Sealer};
 
 /// Trimmed entries that one transaction removes from the disk; later ones remove the rest.
 const TRIMMED_MAX: u64 = 1_024;
@@ -82,6 +83,7 @@ pub(super) struct Batch<'a> {
     numbers: HashMap<Vec<u8>, i64>,
     heads: HashMap<Vec<u8>, Head>,
     writes: Writes,
+    ring: Option<KeyRing>,
 }
 
 /// What the writer knows beside the batch.
@@ -110,6 +112,7 @@ impl<'a> Batch<'a> {
             numbers: HashMap::new(),
             heads: HashMap::new(),
             writes: HashMap::new(),
+            ring: None,
         }
     }
 
@@ -125,6 +128,23 @@ impl<'a> Batch<'a> {
     /// Also writes what the store knows of itself.
     pub(super) fn note(&mut self, word: &str, bytes: Vec<u8>) {
         self.writes.insert((Space::Meta, word.as_bytes().to_vec()), Some(bytes));
+    }
+
+    /// Makes a new key, wrapped by `master`. It is on disk before anything is sealed with it.
+    pub(super) fn rotate(&mut self, master: &MasterKey) -> Result<(), StoreError> {
+        let mut ring = match (&self.ring, &*self.disk.sealer()) {
+            (Some(ring), _) | (None, Sealer::Sealed(ring)) => ring.clone(),
+            (None, Sealer::Plain) => return Err(StoreError::Malformed("the store is not sealed")),
+        };
+        ring.rotate();
+        self.note("ring", ring.wrap(master));
+        self.ring = Some(ring);
+        Ok(())
+    }
+
+    /// The keys to seal with once this batch is durable, if they are others.
+    pub(super) const fn take_ring(&mut self) -> Option<KeyRing> {
+        self.ring.take()
     }
 
     /// Whether `slot` is changed by this batch already.

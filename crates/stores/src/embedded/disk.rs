@@ -11,6 +11,7 @@
 //! Nothing here decides anything. Whatever comes from the disk is checked before it leaves this
 //! file; what does not add up is an error that names the place, never an absence.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 
@@ -27,8 +28,10 @@ use super::batch::Wanted;
 use super::expiry::Expiry;
 use super::floors::Floors;
 use crate::codec;
-use crate::seal::Sealer;
+use crate::seal::{KeyRing, Sealer};
 
+/// How many keyspaces there are, beside that of the engine itself, which has the number 0.
+pub(super) const KEYSPACES: u32 = 5;
 /// Where the engine below keeps its tables.
 pub(super) const KEYSPACES_FOLDER: &str = "keyspaces";
 
@@ -51,6 +54,8 @@ pub(super) struct Disk {
     /// Which opening of the store this is, and when it was.
     pub(super) boot: u64,
     pub(super) opened_at: Timestamp,
+    /// When each opening was, this one included.
+    pub(super) openings: BTreeMap<u64, Timestamp>,
 }
 
 /// What a lane has: the first entry that counts, the first that is still on disk, the last.
@@ -204,6 +209,12 @@ impl Disk {
         Arc::clone(&self.sealing.read().expect("invariant: no panic under the lock"))
     }
 
+    /// Seals with `ring` from now on. It must be on disk.
+    pub(super) fn seal_with(&self, ring: KeyRing) {
+        let sealer = Arc::new(Sealer::Sealed(ring));
+        *self.sealing.write().expect("invariant: no panic under the lock") = sealer;
+    }
+
     /// A picture of one moment, for reads that must agree with each other.
     pub(super) fn snapshot(&self) -> Snapshot {
         self.latest.read().expect("invariant: no panic under the lock").clone()
@@ -273,7 +284,9 @@ impl Disk {
         if boot != self.boot
             && let Phase::Claimed { lease_until } = &mut record.phase
         {
-            *lease_until = (*lease_until).min(self.opened_at);
+            // Renewals were in memory only, so its owner may have lived until the next opening.
+            let next = self.openings.range(boot.saturating_add(1)..).next();
+            *lease_until = next.map_or(self.opened_at, |(_, opened)| *opened);
         }
         Ok(Arc::new(record))
     }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `FORMAT` | the layout of the folder, as a whole number; written last when a store is made |
 //! | `MAKING` | there while a store is made, and of no meaning once `FORMAT` is there |
-//! | `CLOSED` | there while the store is closed in order |
+//! | `CLOSED` | there while the store is closed in order; says where its journals end |
 //! | `onetake.lock` | locked by the process that has the store open, and says which |
 //! | `data` | the files of the engine below |
 //!
@@ -16,8 +16,8 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use super::crash::point;
-use super::disk::KEYSPACES_FOLDER;
-use super::inspect::{Fault, JournalEnd, discard_torn_tail, inspect_journals};
+use super::disk::{KEYSPACES, KEYSPACES_FOLDER};
+use super::inspect::{Fault, JournalEnd, JournalReport, discard_torn_tail, inspect_journals};
 use super::open::OpenError;
 
 /// The layout of the folder, as a whole number in the file `FORMAT`.
@@ -34,8 +34,8 @@ const MAKING_FILE: &str = "MAKING";
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    /// Whether it was closed in order.
-    closed: bool,
+    /// How its journals ended when it was closed in order; `None` when it was not.
+    closed: Option<String>,
     lock: File,
 }
 
@@ -51,9 +51,14 @@ impl Folder {
         move |source| OpenError::Io { folder: self.path.clone(), doing, source }
     }
 
+    /// Whether a store is at `path`, whole or damaged.
+    pub(super) fn has_store(path: &Path) -> bool {
+        path.join(FORMAT_FILE).exists() || path.join(DATA_FOLDER).exists()
+    }
+
     /// Locks a folder that holds a store.
     pub(super) fn lock_existing(path: &Path) -> Result<Self, OpenError> {
-        if !path.join(DATA_FOLDER).exists() {
+        if !Self::has_store(path) {
             let source = std::io::Error::new(std::io::ErrorKind::NotFound, "there is no store");
             return Err(OpenError::Io { folder: path.to_path_buf(), doing: "found", source });
         }
@@ -100,7 +105,11 @@ impl Folder {
             });
         }
         sign(&mut lock).map_err(io("locked"))?;
-        let closed = path.join(CLOSED_FILE).exists();
+        let closed = match fs::read_to_string(path.join(CLOSED_FILE)) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(io("read")(error)),
+        };
         Ok(Self { path, closed, lock })
     }
 
@@ -120,6 +129,11 @@ impl Folder {
     /// Says that a store is being made, before anything of it is there.
     pub(super) fn begin_making(&self) -> std::io::Result<()> {
         write_synced(&self.path.join(MAKING_FILE), b"")
+    }
+
+    /// Makes the folder of the files, for its owner alone, whoever may read the one around it.
+    pub(super) fn make_data(&self) -> std::io::Result<()> {
+        create_one(&self.data())
     }
 
     /// Says that it is made.
@@ -153,22 +167,27 @@ impl Folder {
         }
     }
 
+    /// Looks whether every table folder is there. The engine would delete one that has lost its
+    /// list of tables, and make it anew, as if nothing had ever been in it.
+    pub(super) fn check_tables(&self) -> Result<(), OpenError> {
+        for keyspace in 0..=KEYSPACES {
+            let folder = self.data().join(KEYSPACES_FOLDER).join(keyspace.to_string());
+            if !folder.join("current").is_file() {
+                let what = format!("the list of tables of keyspace {keyspace} is gone");
+                return Err(OpenError::Damaged { folder: self.path.clone(), what });
+            }
+        }
+        Ok(())
+    }
+
     /// Reads the journal before the engine below does.
     pub(super) fn check_journal(&self, accept_shadow: bool) -> Result<(), OpenError> {
         let data = self.data();
-        if !data.exists() {
-            return Ok(());
-        }
         let damaged = |what| OpenError::Damaged { folder: self.path.clone(), what };
         let reports = inspect_journals(&data).map_err(self.io("read"))?;
-        let keyspaces = data.join(KEYSPACES_FOLDER);
         // The engine would begin a new journal, as if nothing had ever been in the old one.
-        if reports.is_empty() && keyspaces.exists() {
+        if reports.is_empty() {
             return Err(damaged("its journal is gone".into()));
-        }
-        // It would make an empty list of keyspaces, and delete those that are not in it.
-        if keyspaces.exists() && !keyspaces.join("0").exists() {
-            return Err(damaged("the list of its keyspaces is gone".into()));
         }
         for report in &reports {
             let file = report.file.file_name().unwrap_or_default().display().to_string();
@@ -192,7 +211,7 @@ impl Folder {
                          there is damage as well: set `accept_shadow` if you are sure"
                     )));
                 }
-                JournalEnd::Torn { at, fault, .. } if self.closed => {
+                JournalEnd::Torn { at, fault, .. } if self.closed.is_some() => {
                     return Err(damaged(format!(
                         "journal {file} at byte {at}: {}, although the store was closed in order",
                         said(fault)
@@ -204,26 +223,55 @@ impl Folder {
                 }
             }
         }
-        Ok(())
+        // What is cut off between two batches looks whole.
+        match &self.closed {
+            Some(closed) if *closed != ends(&reports) => {
+                Err(damaged("its journal does not end where it did when it was closed".into()))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// From here on the store counts as open, until `close`.
     pub(super) fn mark_open(&self) -> Result<(), OpenError> {
-        match fs::remove_file(self.path.join(CLOSED_FILE)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(self.io("written")(error))
+        // One that was left behind would make a lost `FORMAT` look like an unfinished store.
+        for file in [CLOSED_FILE, MAKING_FILE] {
+            match fs::remove_file(self.path.join(file)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(self.io("written")(error));
+                }
+                Ok(()) | Err(_) => {}
             }
-            Ok(()) | Err(_) => sync_folder(&self.path).map_err(self.io("written")),
+        }
+        sync_folder(&self.path).map_err(self.io("written"))
+    }
+
+    /// Says that a store that was only looked at is as closed as it was before.
+    pub(super) fn mark_closed_again(&self) {
+        if self.closed.is_some() {
+            self.mark_closed();
         }
     }
 
     /// Says that the store was closed in order.
     pub(super) fn mark_closed(&self) {
-        let marked = write_synced(&self.path.join(CLOSED_FILE), b"in order\n");
+        let marked = inspect_journals(&self.data()).and_then(|reports| {
+            write_synced(&self.path.join(CLOSED_FILE), ends(&reports).as_bytes())
+        });
         if let Err(error) = marked {
             tracing::warn!(%error, "the store could not note that it was closed in order");
         }
     }
+}
+
+/// Where each journal ends, as the file `CLOSED` says it.
+fn ends(reports: &[JournalReport]) -> String {
+    reports.iter().fold(String::new(), |text, report| {
+        let (JournalEnd::Clean { at }
+        | JournalEnd::Torn { at, .. }
+        | JournalEnd::Damaged { at, .. }) = report.end;
+        text + &format!("{} {at} {}\n", report.id, report.last_seqno.unwrap_or(0))
+    })
 }
 
 /// What is wrong with a batch of a journal, in words.

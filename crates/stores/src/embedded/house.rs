@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fjall::{PersistMode, Readable};
+use fjall::{PersistMode, Readable, Snapshot};
 use onetake_core::{Phase, Slot, Tenant, Timestamp, Version};
 use onetake_engine::{Reply, StoreError};
 use tokio::sync::oneshot;
@@ -51,12 +51,15 @@ pub(super) struct House {
 
 impl House {
     /// Begins to keep house.
-    pub(super) fn keep(shared: Arc<Shared>) -> io::Result<Self> {
+    ///
+    /// `picture` is of the store before anything was written: what is counted in it and what is
+    /// counted as it happens make the whole.
+    pub(super) fn keep(shared: Arc<Shared>, picture: Snapshot) -> io::Result<Self> {
         let bell = Arc::new(Bell::default());
         let heard = Arc::clone(&bell);
         let thread = std::thread::Builder::new()
             .name("onetake-house".into())
-            .spawn(move || keep(&shared, &heard))?;
+            .spawn(move || keep(&shared, &heard, picture))?;
         Ok(Self { bell, thread: Some(thread) })
     }
 
@@ -83,12 +86,13 @@ impl Bell {
     }
 }
 
-fn keep(shared: &Shared, bell: &Bell) {
+fn keep(shared: &Shared, bell: &Bell, picture: Snapshot) {
     if !shared.counted.load(Ordering::Acquire)
-        && let Err(error) = count(shared, bell)
+        && let Err(error) = count(shared, bell, &picture)
     {
         tracing::error!(%error, "the records of the store could not be counted");
     }
+    drop(picture);
     let (mut compacted, mut noted): (Option<Instant>, _) = (None, shared.clock.opened_at());
     while !bell.wait() {
         if let Err(error) = shared.disk.db.persist(PersistMode::Buffer) {
@@ -158,13 +162,12 @@ fn flush(shared: &Shared) -> Result<(), fjall::Error> {
 
 /// Counts every record in a picture of the store. Changes since that picture are counted where they
 /// happen, so both together are exact.
-fn count(shared: &Shared, bell: &Bell) -> Result<(), StoreError> {
-    let at = shared.disk.snapshot();
+fn count(shared: &Shared, bell: &Bell, at: &Snapshot) -> Result<(), StoreError> {
     let mut counted = Vec::with_capacity(COUNT_STEP);
     for guard in at.iter(&shared.disk.slots) {
         let (key, value) = guard.into_inner().map_err(|error| failed(&error))?;
-        let label = codec::label(&value, &key)
-            .map_err(|error| StoreError::Corrupt(format!("a record: {error}")))?;
+        // A damaged record is said when it is read; it must not keep the others from being counted.
+        let Ok(label) = codec::label(&value, &key) else { continue };
         if let Some(tenant) = tenant_of(&key) {
             let end = match label.kind {
                 codec::Kind::Done | codec::Kind::Released => label.end,
@@ -216,7 +219,8 @@ pub(super) fn oldest_finished(
     loop {
         let page = shared.disk.scan_slots(Some(tenant), after.as_ref(), PAGE)?;
         for record in &page.items {
-            let may_go = matches!(record.phase, Phase::Done { .. }) || record.is_removable(now);
+            // What has expired takes nobody's place, and a tombstone must stay for its time.
+            let may_go = matches!(record.phase, Phase::Done { .. }) && !record.is_removable(now);
             if may_go {
                 versions.insert(record.address.slot().clone(), record.version);
                 oldest.push((record.since, record.address.slot().clone()));

@@ -6,6 +6,7 @@
 //! what is damaged is named, and left as it is. Only a store that was never opened to the end, so
 //! that nobody was told anything by it, is made anew.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -89,7 +90,7 @@ pub enum OpenError {
     /// It is not sealed, and a key was given.
     #[error(
         "the store in {} is not sealed, and sealing begins with a new store: \
-         back it up into a sealed one", folder.display()
+         open it without a key, or name a new folder", folder.display()
     )]
     NotSealed {
         /// The folder.
@@ -124,7 +125,8 @@ impl OpenError {
     }
 }
 
-/// Opens the files to look at them. Nothing is written but what the engine below mends by itself.
+/// Opens the files to look at them. Nothing of the store is changed; a torn end that nobody was told
+/// of is cut off, as by every opening.
 pub(super) fn open_to_look(folder: &Folder, options: &Options) -> Result<Disk, OpenError> {
     if !folder.check_format()? {
         return Err(OpenError::Damaged {
@@ -132,16 +134,32 @@ pub(super) fn open_to_look(folder: &Folder, options: &Options) -> Result<Disk, O
             what: "it was never completed".into(),
         });
     }
+    folder.check_tables()?;
     folder.check_journal(options.accept_shadow)?;
+    folder.mark_open()?;
     let keyspaces = open_files(folder, options, &Arc::new(Expiry::default()))?;
     let known = Known::read(&keyspaces, folder)?;
-    let sealer = unseal(folder, &keyspaces, &options.keys, known.ring.as_deref(), false)?;
+    let sealer = unseal(folder, &keyspaces, &options.keys, known.ring.as_deref())?;
     let Keyspaces { db, slots, docs, lanes, numbers, meta } = keyspaces;
     let sealing = RwLock::new(Arc::new(sealer));
     let opened_at = known.last_seen.map_or(Timestamp::ZERO, |seen| seen.store);
     let (floors, boot) = (Floors::default(), known.boot);
     let latest = RwLock::new(db.snapshot());
-    Ok(Disk { db, slots, docs, lanes, numbers, meta, sealing, latest, floors, boot, opened_at })
+    let openings = known.openings;
+    Ok(Disk {
+        db,
+        slots,
+        docs,
+        lanes,
+        numbers,
+        meta,
+        sealing,
+        latest,
+        floors,
+        boot,
+        opened_at,
+        openings,
+    })
 }
 
 /// Opens everything that the threads of the store share.
@@ -155,6 +173,7 @@ pub(super) fn open(
         make(folder, &options)?;
     }
     point("format-checked");
+    folder.check_tables()?;
     folder.check_journal(options.accept_shadow)?;
     point("journal-checked");
     folder.mark_open()?;
@@ -175,17 +194,32 @@ pub(super) fn open(
         None => StoreClock::from(opened_at, machine),
         Some(clock) => StoreClock::given(Arc::clone(clock), machine),
     };
-    let sealer = unseal(folder, &keyspaces, &options.keys, known.ring.as_deref(), known.boot == 0)?;
+    let sealer = unseal(folder, &keyspaces, &options.keys, known.ring.as_deref())?;
     let boot = known.boot + 1;
     let Keyspaces { db, slots, docs, lanes, numbers, meta } = keyspaces;
     let opened_at = clock.opened_at();
     let floors = Floors::default();
     let sealing = RwLock::new(Arc::new(sealer));
     let latest = RwLock::new(db.snapshot());
-    let disk =
-        Disk { db, slots, docs, lanes, numbers, meta, sealing, latest, floors, boot, opened_at };
-    let mut batch = disk.batch(2);
+    let mut openings = known.openings;
+    openings.insert(boot, opened_at);
+    let disk = Disk {
+        db,
+        slots,
+        docs,
+        lanes,
+        numbers,
+        meta,
+        sealing,
+        latest,
+        floors,
+        boot,
+        opened_at,
+        openings,
+    };
+    let mut batch = disk.batch(3);
     batch.insert(&disk.meta, "boot", boot.to_be_bytes());
+    batch.insert(&disk.meta, opening_key(boot), opened_at.as_millis().to_be_bytes());
     batch.insert(&disk.meta, "clock", clock.last_seen().encode());
     batch.commit().map_err(|error| lost(folder, &error))?;
     disk.publish();
@@ -205,8 +239,16 @@ fn make(folder: &Folder, options: &Options) -> Result<(), OpenError> {
         }
         Ok(()) | Err(_) => {}
     }
+    folder.make_data().map_err(io("made"))?;
     let made = disk::open(&folder.data(), options.cache_bytes, &Arc::new(Expiry::default()));
-    drop(made.map_err(|error| lost(folder, &error))?);
+    let made = made.map_err(|error| lost(folder, &error))?;
+    let mut batch = made.db.batch().durability(Some(fjall::PersistMode::SyncAll));
+    batch.insert(&made.meta, "boot", 0_u64.to_be_bytes());
+    if let Some(key) = options.keys.first() {
+        batch.insert(&made.meta, "ring", KeyRing::fresh().wrap(key));
+    }
+    batch.commit().map_err(|error| lost(folder, &error))?;
+    drop(made);
     folder.end_making().map_err(io("made"))
 }
 
@@ -245,9 +287,17 @@ fn lost(folder: &Folder, error: &fjall::Error) -> OpenError {
     }
 }
 
+/// Where the time of each opening is kept. There are as many as the store was opened.
+const OPENINGS: &[u8] = b"opened/";
+
+fn opening_key(boot: u64) -> Vec<u8> {
+    [OPENINGS, &boot.to_be_bytes()].concat()
+}
+
 /// What the store wrote about itself.
 struct Known {
     boot: u64,
+    openings: BTreeMap<u64, Timestamp>,
     last_seen: Option<LastSeen>,
     ring: Option<Vec<u8>>,
     tally: Option<Tally>,
@@ -260,42 +310,39 @@ impl Known {
             folder: folder.path().to_path_buf(),
             what: format!("what it knows of {what} cannot be read"),
         };
-        let boot = match get("boot")? {
-            None => 0,
-            Some(bytes) => <[u8; 8]>::try_from(&*bytes)
-                .map(u64::from_be_bytes)
-                .map_err(|_| damaged("its openings"))?,
-        };
+        // It is written when a store is made: without it everything may be gone.
+        let number = |bytes: &[u8]| <[u8; 8]>::try_from(bytes).map(u64::from_be_bytes).ok();
+        let boot = get("boot")?.and_then(|bytes| number(&bytes));
+        let boot = boot.ok_or_else(|| damaged("its openings"))?;
+        let mut openings = BTreeMap::new();
+        for guard in keyspaces.meta.prefix(OPENINGS) {
+            let (key, value) = guard.into_inner().map_err(|error| lost(folder, &error))?;
+            let opening = number(&key[OPENINGS.len()..]).zip(number(&value));
+            let (boot, ms) = opening.ok_or_else(|| damaged("its openings"))?;
+            openings.insert(boot, Timestamp::from_millis(ms));
+        }
         let last_seen = match get("clock")? {
             None => None,
             Some(bytes) => Some(LastSeen::decode(&bytes).ok_or_else(|| damaged("the time"))?),
         };
         let ring = get("ring")?.map(|bytes| bytes.to_vec());
         let tally = get("tally")?.and_then(|bytes| Tally::decode(&bytes, boot));
-        Ok(Self { boot, last_seen, ring, tally })
+        Ok(Self { boot, openings, last_seen, ring, tally })
     }
 }
 
-/// Finds the keys of the seal, or makes them for a new store.
+/// Finds the keys of the seal.
 fn unseal(
     folder: &Folder,
     keyspaces: &Keyspaces,
     keys: &[MasterKey],
     ring: Option<&[u8]>,
-    is_new: bool,
 ) -> Result<Sealer, OpenError> {
     let sealed = |source| OpenError::Sealed { folder: folder.path().to_path_buf(), source };
     match (keys.first(), ring) {
         (None, None) => Ok(Sealer::Plain),
         (None, Some(_)) => Err(OpenError::NoKey { folder: folder.path().to_path_buf() }),
-        (Some(_), None) if !is_new => {
-            Err(OpenError::NotSealed { folder: folder.path().to_path_buf() })
-        }
-        (Some(key), None) => {
-            let ring = KeyRing::fresh();
-            keep_ring(folder, keyspaces, &ring.wrap(key))?;
-            Ok(Sealer::Sealed(ring))
-        }
+        (Some(_), None) => Err(OpenError::NotSealed { folder: folder.path().to_path_buf() }),
         (Some(key), Some(bytes)) => {
             let (ring, opened_by) = KeyRing::unwrap(bytes, keys).map_err(sealed)?;
             if opened_by != 0 {

@@ -126,6 +126,11 @@ impl Shared {
             }
         }
         point("writing");
+        // Before it is visible, so that no scan begins behind what it could see, and after, so that
+        // no scan with an older picture has the last word.
+        for key in &put {
+            disk.floors.put(key);
+        }
         batch.commit().map_err(|error| failed(&error))?;
         disk.publish();
         point("written");

@@ -192,20 +192,10 @@ impl Embedded {
     /// # Cancel safety
     /// The key is changed or not; calling again is safe.
     pub async fn rotate(&self, master: &MasterKey) -> Result<(), StoreError> {
-        let disk = &self.shared().disk;
-        let Sealer::Sealed(ring) = &*disk.sealer() else {
-            return Err(StoreError::Malformed("the store is not sealed"));
-        };
-        let mut ring = ring.clone();
-        ring.rotate();
-        let bytes = ring.wrap(master);
-        let answer = self.ask(bytes.len(), &[], |ear| Op::Note { word: "ring", bytes, ear })?;
+        let master = master.clone();
+        let answer = self.ask(0, &[], |ear| Op::Rotate { master, ear })?;
         let lost = |_| Err(StoreError::Unavailable("the store is closing".into()));
-        answer.await.unwrap_or_else(lost)?;
-        // Only now may anything be sealed with the new key: it is on disk.
-        let sealer = std::sync::Arc::new(Sealer::Sealed(ring));
-        *disk.sealing.write().expect("invariant: no panic under the lock") = sealer;
-        Ok(())
+        answer.await.unwrap_or_else(lost).map(drop)
     }
 
     /// Lets what has expired leave the disk now instead of when tables are merged anyway.
@@ -237,7 +227,11 @@ pub fn check(folder: impl AsRef<Path>, options: &Options) -> Result<Checked, Ope
     let mut checked = Checked::default();
     check_journals(&folder, &mut checked);
     match open_to_look(&folder, options) {
-        Ok(disk) => verify(&disk, &mut checked),
+        Ok(disk) => {
+            verify(&disk, &mut checked);
+            drop(disk);
+            folder.mark_closed_again();
+        }
         Err(OpenError::Damaged { what, .. }) => {
             if checked.is_whole() {
                 checked.found("the files", what, RESTORE);

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use super::batch::{Around, Batch, PendingSlots, Room, Space, Wanted, Writes};
 use super::crash::point;
 use super::shared::Shared;
+use crate::seal::MasterKey;
 
 /// How often the time is noted on disk, at most.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
@@ -46,6 +47,11 @@ pub(super) enum Op {
     Remove {
         listed: Vec<(Slot, Version)>,
         ear: Ear<usize>,
+    },
+    /// Makes a new key to seal with.
+    Rotate {
+        master: MasterKey,
+        ear: Ear<()>,
     },
     /// Writes a word of the store about itself.
     Note {
@@ -112,7 +118,7 @@ impl Writer {
             judge(&shared, &mut batch, op, &mut told, &mut pinned);
         }
         self.note_time(&mut batch, now);
-        let is_empty = batch.is_empty();
+        let (is_empty, ring) = (batch.is_empty(), batch.take_ring());
         let (writes, mut slots) = batch.writes();
         drop(tally);
         point("judged");
@@ -120,6 +126,9 @@ impl Writer {
         match written {
             Ok(()) => {
                 point("synced");
+                if let Some(ring) = ring {
+                    shared.disk.seal_with(ring);
+                }
                 for (slot, pending) in slots {
                     shared.front.settle(&slot, pending.record, now, pending.pins);
                 }
@@ -248,6 +257,10 @@ fn judge(
             batch.note(word, bytes);
             told.push(Told::Noted(ear));
         }
+        Op::Rotate { master, ear } => match batch.rotate(&master) {
+            Ok(()) => told.push(Told::Noted(ear)),
+            Err(error) => say(ear, shared.clock.now(), Err(error)),
+        },
     }
 }
 
@@ -320,6 +333,6 @@ fn refuse(op: Op, fate: &str, pinned: &mut Vec<Slot>) {
             pinned.extend(listed.into_iter().map(|(slot, _)| slot));
             drop(ear.send(Err(lost())));
         }
-        Op::Note { ear, .. } => drop(ear.send(Err(lost()))),
+        Op::Note { ear, .. } | Op::Rotate { ear, .. } => drop(ear.send(Err(lost()))),
     }
 }

@@ -15,6 +15,7 @@ use super::Which;
 use crate::exit::Fault;
 
 #[derive(Debug, clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a word that may be typed")]
 #[command(
     group = ArgGroup::new("form").required(true).args(["status", "value", "failure", "not_kept"])
 )]
@@ -36,6 +37,9 @@ pub(super) struct Resolve {
     /// It came to a failure, which the body holds
     #[arg(long)]
     failure: bool,
+    /// The value or failure is no JSON, and need not be
+    #[arg(long)]
+    raw: bool,
     /// It happened, and what it returned is not known
     #[arg(long, conflicts_with_all = ["body", "body_file"])]
     not_kept: bool,
@@ -62,7 +66,17 @@ impl Resolve {
             (None, false, true) => Form::Failure,
             (None, false, false) => Form::NotKept,
         };
-        let (body, body_hex) = match self.bytes()?.map(String::from_utf8) {
+        let bytes = self.bytes()?;
+        if matches!(form, Form::Value | Form::Failure) && !self.raw {
+            // A function reads its result as JSON; anything else would answer nobody, for ever.
+            let bytes = bytes.as_deref().unwrap_or_default();
+            if serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_err() {
+                let what = "a value or failure is JSON, such as '\"receipt 1\"'; \
+                            `--raw` takes any bytes, for programs that keep them";
+                return Err(Fault::Usage(what.to_owned()).into());
+            }
+        }
+        let (body, body_hex) = match bytes.map(String::from_utf8) {
             Some(Ok(text)) => (Some(Veiled(text)), None),
             Some(Err(bytes)) => (None, Some(Veiled(hex(bytes.as_bytes())))),
             None => (None, None),
