@@ -246,6 +246,7 @@ impl Drop for Inner {
         let Some(shared) = self.shared.take() else { return };
         point("closing");
         shared.queue.close();
+        shared.expiry.hurry();
         self.house.stop();
         let wrote = self.writer.take().is_none_or(|writer| writer.join().is_ok());
         let is_lost = shared.fate.get().is_some();

@@ -1,4 +1,4 @@
-//! A store that has been used: the rate of new keys, the memory, and opening it after it was killed.
+//! A store that has been used: the rate of new keys, the memory, opening it after it was killed.
 //!
 //! The store is in a process of its own, this program started once more, so that its memory is its
 //! own and it can be killed. That process reads one order a line from its standard input, answers

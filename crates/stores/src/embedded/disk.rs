@@ -16,6 +16,7 @@ use std::path::Path;
 use std::sync::{Arc, RwLock};
 
 use bytes::Bytes;
+use fjall::compaction::Leveled;
 use fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy};
 use fjall::{
     CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch,
@@ -37,6 +38,22 @@ pub(super) const KEYSPACES_FOLDER: &str = "keyspaces";
 
 /// How large one read of many may become, so that no page holds the whole store.
 const PAGE_BYTES_MAX: usize = 64 << 20;
+
+/// Journals that may lie on the disk. Every opening reads them all, and the engine below keeps them
+/// until it has flushed every keyspace that they mention; by itself it would let them grow to four
+/// times this.
+const JOURNALS_BYTES_MAX: u64 = 128 << 20;
+/// Threads of the engine below, at least. The first of them never merges: it hands such work back
+/// to the line and takes it again, without a pause, until another one is free. With two threads
+/// that is for as long as the other one merges, a whole core of nothing.
+const THREADS_MIN: usize = 3;
+/// As many as the engine would choose for a machine with more cores.
+const THREADS_MAX: usize = 4;
+/// Tables that are flushed before they are merged into the first level. All of that level is
+/// written again each time, because keys are spread evenly, so twice as many halve that work.
+const FLUSHED_MAX: u8 = 8;
+/// The size of a table. The first level has `FLUSHED_MAX` of them.
+const TABLE_BYTES: u64 = 32 << 20;
 
 /// The open files of a store.
 pub(super) struct Disk {
@@ -89,21 +106,30 @@ pub(super) fn open(
     expiry: &Arc<Expiry>,
 ) -> Result<Keyspaces, fjall::Error> {
     let for_slots = Arc::clone(expiry);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let db = Database::builder(folder)
         .cache_size(cache_bytes)
         // The journal's checksum is compared with values that are compressed anew. Another release
         // of the compressor might do that differently, and nothing could be opened any more.
         .journal_compression(CompressionType::None)
+        .worker_threads(cores.clamp(THREADS_MIN, THREADS_MAX))
+        .max_journaling_size(JOURNALS_BYTES_MAX)
         .with_compaction_filter_factories(Arc::new(move |name| {
             (name == "slots").then(|| for_slots.clone().factory())
         }))
         .open()?;
     let plain = KeyspaceCreateOptions::default;
-    // Most new keys are nowhere, so every level has a filter, and the filters stay in memory.
-    let filter = || FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0));
+    // Most new keys are nowhere, so every level has a filter, and the filters stay in memory. Those
+    // of the tables that were just flushed are asked one by one, so they must hardly ever be wrong.
+    let filter = |policy| FilterPolicyEntry::Bloom(policy);
+    let flushed = filter(BloomConstructionPolicy::FalsePositiveRate(0.000_1));
+    let merged = filter(BloomConstructionPolicy::BitsPerKey(10.0));
+    let merging =
+        Leveled::default().with_l0_threshold(FLUSHED_MAX).with_table_target_size(TABLE_BYTES);
     let by_key = || {
         plain()
-            .filter_policy(FilterPolicy::all(filter()))
+            .compaction_strategy(Arc::new(merging))
+            .filter_policy(FilterPolicy::new([flushed, merged]))
             .filter_block_pinning_policy(PinningPolicy::all(true))
             .index_block_pinning_policy(PinningPolicy::all(true))
     };

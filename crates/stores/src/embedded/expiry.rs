@@ -4,9 +4,14 @@
 //! whoever reads a record judges its expiry. It removes finished and released records whose time
 //! has passed, nothing else, and leaves a tombstone for each, so that no older version of a record
 //! can come back to light. Anything that it cannot read stays, for `onetake store check` to find.
+//!
+//! A merge that is done for the sake of removal alone is in no hurry: it rests most of the time, so
+//! that whoever is served meanwhile hardly notices. Its rest is bounded, for no other merge can
+//! begin before it ends.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use fjall::compaction::filter::{
     CompactionFilter, CompactionFilterResult, Context, Factory, ItemAccessor, Verdict,
@@ -15,11 +20,23 @@ use onetake_core::Timestamp;
 
 use crate::codec;
 
+/// How many records a slow merge looks at before it rests, about a millisecond's work.
+const STEP: u32 = 512;
+/// How long it rests, in times that it worked.
+const REST: u32 = 7;
+/// How long it rests in all; then it works without a pause. The tables that are flushed meanwhile
+/// must not become so many that the engine below holds up writers.
+const REST_MAX: Duration = Duration::from_secs(20);
+
 /// The time by which records are removed, and how many were.
 #[derive(Debug, Default)]
 pub(super) struct Expiry {
     now_ms: AtomicU64,
     removed: AtomicU64,
+    /// Whether merges that begin now are in no hurry.
+    slow: AtomicBool,
+    /// Whether nothing may rest any more.
+    hurried: AtomicBool,
 }
 
 impl Expiry {
@@ -31,6 +48,19 @@ impl Expiry {
     /// How many records were removed since the store was opened.
     pub(super) fn removed(&self) -> u64 {
         self.removed.load(Ordering::Relaxed)
+    }
+
+    /// Does `merge` in no hurry.
+    pub(super) fn slowly<T>(&self, merge: impl FnOnce() -> T) -> T {
+        self.slow.store(true, Ordering::Relaxed);
+        let merged = merge();
+        self.slow.store(false, Ordering::Relaxed);
+        merged
+    }
+
+    /// Lets no merge rest from now on: the store is closing and waits for its end.
+    pub(super) fn hurry(&self) {
+        self.hurried.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn factory(self: Arc<Self>) -> Arc<dyn Factory> {
@@ -52,16 +82,45 @@ impl Factory for Filters {
     }
 
     fn make_filter(&self, _: &Context) -> Box<dyn CompactionFilter> {
-        Box::new(Filter(Arc::clone(&self.0)))
+        let slow = self.0.slow.load(Ordering::Relaxed);
+        let rest = if slow { REST_MAX } else { Duration::ZERO };
+        Box::new(Filter { expiry: Arc::clone(&self.0), rest, seen: 0, since: Instant::now() })
     }
 }
 
-struct Filter(Arc<Expiry>);
+struct Filter {
+    expiry: Arc<Expiry>,
+    /// How long it may still rest.
+    rest: Duration,
+    seen: u32,
+    /// When it last began to work.
+    since: Instant,
+}
+
+impl Filter {
+    fn rest(&mut self) {
+        if self.expiry.hurried.load(Ordering::Relaxed) {
+            self.rest = Duration::ZERO;
+            return;
+        }
+        let pause = (self.since.elapsed() * REST).min(self.rest);
+        self.rest -= pause;
+        std::thread::sleep(pause);
+        self.since = Instant::now();
+    }
+}
 
 impl CompactionFilter for Filter {
     fn filter_item(&mut self, item: ItemAccessor<'_>, _: &Context) -> CompactionFilterResult {
-        if self.0.has_ended(item.key(), &item.value()?) {
-            self.0.removed.fetch_add(1, Ordering::Relaxed);
+        self.seen += 1;
+        if self.seen == STEP {
+            self.seen = 0;
+            if !self.rest.is_zero() {
+                self.rest();
+            }
+        }
+        if self.expiry.has_ended(item.key(), &item.value()?) {
+            self.expiry.removed.fetch_add(1, Ordering::Relaxed);
             return Ok(Verdict::Remove);
         }
         Ok(Verdict::Keep)

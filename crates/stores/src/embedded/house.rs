@@ -140,10 +140,14 @@ pub(super) fn compact(shared: &Shared) {
     let begun = Instant::now();
     shared.expiry.reached(shared.clock.now());
     let before = shared.expiry.removed();
-    let compacted = flush(shared).and_then(|()| shared.disk.slots.major_compact());
+    let compacted = flush(shared)
+        .and_then(|()| shared.expiry.slowly(|| shared.disk.slots.major_compact()))
+        // The files that were merged go when any keyspace begins a new table in memory; that of the
+        // clock is small, and holds something whenever anything was written.
+        .and_then(|()| shared.disk.meta.rotate_memtable());
     let removed = shared.expiry.removed() - before;
     match compacted {
-        Ok(()) => tracing::info!(removed, took = ?begun.elapsed(), "expired records have gone"),
+        Ok(_) => tracing::info!(removed, took = ?begun.elapsed(), "expired records have gone"),
         Err(error) => tracing::warn!(%error, "a compaction failed; it is tried again later"),
     }
 }

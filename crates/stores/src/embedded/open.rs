@@ -125,8 +125,8 @@ impl OpenError {
     }
 }
 
-/// Opens the files to look at them. Nothing of the store is changed; a torn end that nobody was told
-/// of is cut off, as by every opening.
+/// Opens the files to look at them. Nothing of the store is changed; a torn end that nobody was
+/// told of is cut off, as by every opening.
 pub(super) fn open_to_look(folder: &Folder, options: &Options) -> Result<Disk, OpenError> {
     if !folder.check_format()? {
         return Err(OpenError::Damaged {
