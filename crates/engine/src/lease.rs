@@ -66,25 +66,31 @@ impl<S: Slots> Held<S> {
     }
 
     /// What is rare, or large and soon over, is boxed: a claim that is executing must be small, for
-    /// there may be a hundred thousand of them.
-    async fn own<F, Fut>(mut self, execute: F) -> Result<Answer, RunError>
+    /// there may be a hundred thousand of them. For the same reason this is a block and not an async
+    /// function, which would hold its arguments twice.
+    #[allow(clippy::manual_async_fn, reason = "it would be half as large again")]
+    fn own<F, Fut>(mut self, execute: F) -> impl Future<Output = Result<Answer, RunError>> + Send
     where
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Report> + Send + 'static,
     {
-        // Looked at here and not when it was spawned: this task may have been slow to start.
-        let late = self.sent.elapsed() >= self.policy.lease() / BEATS_PER_LEASE;
-        if late && !self.is_fresh().await {
-            let tasks = self.engine().0.tasks.clone();
-            tasks.spawn(async move { self.engine().disown(&self.claim, None, &self.policy).await });
-            return Err(RunError::ClaimUncertain);
-        }
-        self.engine().0.meters.executing.increment(1.0);
-        let settlement = self.keep(execute).await;
-        self.engine().0.meters.executing.decrement(1.0);
-        match settlement {
-            Ok(settlement) => Box::pin(self.record(settlement)).await,
-            Err(Fenced) => Err(self.fenced()),
+        async move {
+            // Looked at here and not when it was spawned: this task may have been slow to start.
+            let late = self.sent.elapsed() >= self.policy.lease() / BEATS_PER_LEASE;
+            if late && !self.is_fresh().await {
+                let tasks = self.engine().0.tasks.clone();
+                tasks.spawn(
+                    async move { self.engine().disown(&self.claim, None, &self.policy).await },
+                );
+                return Err(RunError::ClaimUncertain);
+            }
+            self.engine().0.meters.executing.increment(1.0);
+            let settlement = self.keep(execute).await;
+            self.engine().0.meters.executing.decrement(1.0);
+            match settlement {
+                Ok(settlement) => Box::pin(self.record(settlement)).await,
+                Err(Fenced) => Err(self.fenced()),
+            }
         }
     }
 
@@ -120,14 +126,20 @@ impl<S: Slots> Held<S> {
                 return Ok(Settlement::Unknown(Cause::TimedOut));
             }
             let mut beat = Box::pin(self.beat());
-            tokio::select! {
+            // Boxed, and told after the choice: otherwise every claim that is executing would have
+            // room for it.
+            let ended = tokio::select! {
                 biased;
-                beaten = &mut beat => drop(beaten?),
-                ended = &mut execution => {
-                    // The completion comes after the renewal that is on its way, never beside it.
-                    let _ = beat.await;
-                    return Ok(self.settlement(ended));
+                beaten = &mut beat => {
+                    beaten?;
+                    None
                 }
+                ended = &mut execution => Some(Box::new(ended)),
+            };
+            if let Some(ended) = ended {
+                // The completion comes after the renewal that is on its way, never beside it.
+                let _ = beat.await;
+                return Ok(self.settlement(*ended));
             }
         }
     }
