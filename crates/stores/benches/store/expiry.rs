@@ -2,7 +2,7 @@
 //!
 //! The clock stands still until all have been written, and then passes their end at once. The rate
 //! is measured only while they are being removed, and compared with that of the same store just
-//! before.
+//! before and just after.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const PAGE: usize = 10_000;
 
 struct Round {
     rate: f64,
-    rate_before: f64,
+    rate_else: f64,
     removal_s: f64,
     left: u64,
     disk_mib: f64,
@@ -41,26 +41,41 @@ fn round(plan: &Plan) -> Round {
     let before = new_keys(&runtime, &store, 64, &keys, for_span(plan.span));
     let disk_mib_before = disk_mib(folder.path());
     clock.advance(RETENTION * 2);
-    let (is_going_on, removing) = (Arc::new(AtomicBool::new(true)), store.clone());
-    let flag = Arc::clone(&is_going_on);
-    let removal = std::thread::spawn(move || {
-        let started = Instant::now();
-        removing.remove_expired();
-        flag.store(false, Ordering::Relaxed);
-        started.elapsed().as_secs_f64()
+    let (watched, counter) = (store.clone(), Arc::clone(&keys));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&is_over);
+    let watch = std::thread::spawn(move || {
+        let window = watch(&watched, &counter);
+        flag.store(true, Ordering::Relaxed);
+        window
     });
-    let during = new_keys(&runtime, &store, 64, &keys, move || is_going_on.load(Ordering::Relaxed));
-    let removal_s = removal.join().expect("no panic");
+    new_keys(&runtime, &store, 64, &keys, move || !is_over.load(Ordering::Relaxed));
+    let (rate, removal_s) = watch.join().expect("no panic");
+    let after = new_keys(&runtime, &store, 64, &keys, for_span(plan.span));
     let left = runtime.block_on(still_there(&store, &clock));
     let disk_mib = disk_mib(folder.path());
     say(&format!(
-        "expiry: {:.0}/s before, {:.0}/s during {removal_s:.2} s; {left} left, \
+        "expiry: {:.0}/s before, {rate:.0}/s during {removal_s:.2} s, {:.0}/s after; {left} left, \
          {disk_mib_before:.0} -> {disk_mib:.0} MiB",
         before.rate(),
-        during.rate()
+        after.rate(),
     ));
-    let (rate, rate_before) = (during.rate(), before.rate());
-    Round { rate, rate_before, removal_s, left, disk_mib, disk_mib_before }
+    let rate_else = f64::midpoint(before.rate(), after.rate());
+    Round { rate, rate_else, removal_s, left, disk_mib, disk_mib_before }
+}
+
+/// Requests a second while the store removes what has expired, and how long that took.
+fn watch(store: &Embedded, keys: &AtomicU64) -> (f64, f64) {
+    let wait = |is_reached: fn((u64, u64)) -> bool| {
+        while !is_reached(store.removals()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        (Instant::now(), keys.load(Ordering::Relaxed))
+    };
+    let (begun, before) = wait(|(begun, _)| begun > 0);
+    let (ended, after) = wait(|(_, ended)| ended > 0);
+    let seconds = (ended - begun).as_secs_f64();
+    (float(after - before) / seconds, seconds)
 }
 
 /// Expired records that are still on disk.
@@ -95,9 +110,9 @@ fn disk_mib(folder: &Path) -> f64 {
 }
 
 pub(crate) fn cases(plan: &Plan) -> Vec<Case> {
-    let rounds: Vec<_> = (0..3).map(|_| round(plan)).collect();
+    let rounds: Vec<_> = (0..plan.rounds).map(|_| round(plan)).collect();
     let all = |of: fn(&Round) -> f64| rounds.iter().map(of).collect::<Vec<_>>();
-    let (mut rate, mut before) = (all(|r| r.rate), all(|r| r.rate_before));
+    let (mut rate, mut before) = (all(|r| r.rate), all(|r| r.rate_else));
     let name = format!("new keys, 64 tasks, while {} expired records go", plan.some);
     let while_going = Case::new(name, "/s", &mut rate, &mut before, Bar::Ratio(0.8));
     let (mut disk, mut disk_before) = (all(|r| r.disk_mib), all(|r| r.disk_mib_before));

@@ -23,6 +23,8 @@ const OUTCOME_BYTES: usize = 300;
 const TENANTS: u64 = 100;
 /// Tasks that fill a store: as many as make its batches large.
 const FILLING_TASKS: usize = 2_048;
+/// How long a filled store may take to come to rest.
+const SETTLING_MAX: Duration = Duration::from_secs(60);
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 static OPERATION: LazyLock<Operation> =
@@ -157,7 +159,8 @@ fn won(swap: &Swap) {
     }
 }
 
-/// Writes the records of the operations from `from` to `to`, finished, each with one swap.
+/// Writes the records of the operations from `from` to `to`, finished, each with one swap, and
+/// waits for the merges that so many at once leave behind.
 pub(crate) fn fill(runtime: &Runtime, store: &Embedded, from: u64, to: u64, retention: Duration) {
     let next = Arc::new(AtomicU64::new(from));
     let task = || {
@@ -176,5 +179,10 @@ pub(crate) fn fill(runtime: &Runtime, store: &Embedded, from: u64, to: u64, rete
     let tasks: Vec<_> = (0..FILLING_TASKS).map(|_| runtime.spawn(task())).collect();
     for task in tasks {
         runtime.block_on(task).expect("no panic");
+    }
+    let (filled, mut quiet) = (Instant::now(), 0);
+    while quiet < 10 && filled.elapsed() < SETTLING_MAX {
+        std::thread::sleep(Duration::from_millis(50));
+        quiet = if store.is_merging() { 0 } else { quiet + 1 };
     }
 }

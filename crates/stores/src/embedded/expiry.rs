@@ -23,7 +23,7 @@ use crate::codec;
 /// How many records a slow merge looks at before it rests, about a millisecond's work.
 const STEP: u32 = 512;
 /// How long it rests, in times that it worked.
-const REST: u32 = 7;
+const REST: u32 = 1;
 /// How long it rests in all; then it works without a pause. The tables that are flushed meanwhile
 /// must not become so many that the engine below holds up writers.
 const REST_MAX: Duration = Duration::from_secs(20);
@@ -37,6 +37,8 @@ pub(super) struct Expiry {
     slow: AtomicBool,
     /// Whether nothing may rest any more.
     hurried: AtomicBool,
+    begun: AtomicU64,
+    ended: AtomicU64,
 }
 
 impl Expiry {
@@ -50,17 +52,28 @@ impl Expiry {
         self.removed.load(Ordering::Relaxed)
     }
 
-    /// Does `merge` in no hurry.
-    pub(super) fn slowly<T>(&self, merge: impl FnOnce() -> T) -> T {
+    /// Does `removal` in no hurry.
+    pub(super) fn slowly<T>(&self, removal: impl FnOnce() -> T) -> T {
+        self.begun.fetch_add(1, Ordering::Relaxed);
         self.slow.store(true, Ordering::Relaxed);
-        let merged = merge();
+        let done = removal();
         self.slow.store(false, Ordering::Relaxed);
-        merged
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        done
+    }
+
+    /// How many removals have begun and how many have ended.
+    pub(super) fn removals(&self) -> (u64, u64) {
+        (self.begun.load(Ordering::Relaxed), self.ended.load(Ordering::Relaxed))
     }
 
     /// Lets no merge rest from now on: the store is closing and waits for its end.
     pub(super) fn hurry(&self) {
         self.hurried.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_hurried(&self) -> bool {
+        self.hurried.load(Ordering::Relaxed)
     }
 
     pub(super) fn factory(self: Arc<Self>) -> Arc<dyn Factory> {
@@ -99,15 +112,20 @@ struct Filter {
 
 impl Filter {
     fn rest(&mut self) {
-        if self.expiry.hurried.load(Ordering::Relaxed) {
+        if self.expiry.is_hurried() {
             self.rest = Duration::ZERO;
             return;
         }
-        let pause = (self.since.elapsed() * REST).min(self.rest);
+        let pause = pause(self.since.elapsed(), self.rest);
         self.rest -= pause;
         std::thread::sleep(pause);
         self.since = Instant::now();
     }
+}
+
+/// How long to rest after so much work, when so much rest is left.
+fn pause(worked: Duration, left: Duration) -> Duration {
+    worked.saturating_mul(REST).min(left)
 }
 
 impl CompactionFilter for Filter {
@@ -124,5 +142,22 @@ impl CompactionFilter for Filter {
             return Ok(Verdict::Remove);
         }
         Ok(Verdict::Keep)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_merge_rests_as_long_as_it_works_and_never_longer_than_it_may() {
+        let (step, mut left, mut rested) = (Duration::from_millis(1), REST_MAX, Duration::ZERO);
+        assert_eq!(pause(step, left), step * REST);
+        for _ in 0..100_000 {
+            let pause = pause(step, left);
+            (left, rested) = (left.saturating_sub(pause), rested + pause);
+        }
+        assert_eq!((left, rested), (Duration::ZERO, REST_MAX));
+        assert_eq!(pause(Duration::MAX, REST_MAX), REST_MAX);
     }
 }

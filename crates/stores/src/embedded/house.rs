@@ -28,6 +28,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const NOTE_EVERY: Duration = Duration::from_secs(60);
 /// How often it may compact everything.
 const COMPACT_EVERY: Duration = Duration::from_secs(60);
+/// How long it waits for the merges of the engine below before it begins one of its own. None of
+/// them can go on then, and the engine wastes a core on waiting (see `disk::THREADS_MIN`).
+const SETTLE_MAX: Duration = Duration::from_secs(10);
+const SETTLE_STEP: Duration = Duration::from_millis(20);
 /// How often it looks whether a flush has ended.
 const FLUSH_LOOK_EVERY: Duration = Duration::from_millis(10);
 /// A store with fewer values is not worth a compaction.
@@ -140,16 +144,29 @@ pub(super) fn compact(shared: &Shared) {
     let begun = Instant::now();
     shared.expiry.reached(shared.clock.now());
     let before = shared.expiry.removed();
-    let compacted = flush(shared)
-        .and_then(|()| shared.expiry.slowly(|| shared.disk.slots.major_compact()))
-        // The files that were merged go when any keyspace begins a new table in memory; that of the
-        // clock is small, and holds something whenever anything was written.
-        .and_then(|()| shared.disk.meta.rotate_memtable());
+    let compacted = shared.expiry.slowly(|| merge(shared));
     let removed = shared.expiry.removed() - before;
     match compacted {
-        Ok(_) => tracing::info!(removed, took = ?begun.elapsed(), "expired records have gone"),
+        Ok(()) => tracing::info!(removed, took = ?begun.elapsed(), "expired records have gone"),
         Err(error) => tracing::warn!(%error, "a compaction failed; it is tried again later"),
     }
+}
+
+fn merge(shared: &Shared) -> Result<(), fjall::Error> {
+    let disk = &shared.disk;
+    flush(shared)?;
+    let flushed = Instant::now();
+    while disk.db.active_compactions() > 0 && flushed.elapsed() < SETTLE_MAX {
+        if shared.expiry.is_hurried() {
+            return Ok(());
+        }
+        std::thread::sleep(SETTLE_STEP);
+    }
+    disk.slots.major_compact()?;
+    // The files that were merged go when any keyspace begins a new table in memory. That of the
+    // clock is small, and has something in it whenever anything was written.
+    disk.meta.rotate_memtable()?;
+    Ok(())
 }
 
 /// Writes the records in memory to tables. Waiting without looking would be for ever when the flush

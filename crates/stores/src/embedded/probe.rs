@@ -1,8 +1,8 @@
 //! What benchmarks count inside a store. No part of the API: it may change with any release.
 //!
-//! It shows and sets going what the store does by itself anyway, and never changes what it holds.
+//! It only counts: nothing here changes what the store holds or does.
 
-use super::{Embedded, house};
+use super::Embedded;
 
 impl Embedded {
     /// Batches that were made durable since it was opened, each with one sync.
@@ -19,11 +19,18 @@ impl Embedded {
         self.shared().front.loads()
     }
 
-    /// Lets what has expired leave the disk now, and returns when it has.
+    /// How often it began to remove what has expired from the disk, and how often it ended.
     #[doc(hidden)]
-    pub fn remove_expired(&self) {
-        let shared = self.shared();
-        shared.expiry.reached(shared.clock.now());
-        house::compact(shared);
+    #[must_use]
+    pub fn removals(&self) -> (u64, u64) {
+        self.shared().expiry.removals()
+    }
+
+    /// Whether the engine below is flushing or merging tables.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_merging(&self) -> bool {
+        let db = &self.shared().disk.db;
+        db.active_compactions() > 0 || db.outstanding_flushes() > 0
     }
 }
