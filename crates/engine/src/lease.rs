@@ -66,8 +66,8 @@ impl<S: Slots> Held<S> {
     }
 
     /// What is rare, or large and soon over, is boxed: a claim that is executing must be small, for
-    /// there may be a hundred thousand of them. For the same reason this is a block and not an async
-    /// function, which would hold its arguments twice.
+    /// there may be a hundred thousand of them. For the same reason this is a block and not an
+    /// async function, which would hold its arguments twice.
     #[allow(clippy::manual_async_fn, reason = "it would be half as large again")]
     fn own<F, Fut>(mut self, execute: F) -> impl Future<Output = Result<Answer, RunError>> + Send
     where
