@@ -102,7 +102,7 @@ pub(crate) fn write(name: &str, remark: &str, cases: &[Case]) {
     println!("{name}: {machine}");
     let row = |case: &str, value: &str, unit: &str, rest: [&str; 3]| {
         let [baseline, ratio, bar] = rest;
-        format!("{case:<50} {value:>12} {unit:<3} {baseline:>12} {ratio:>8} {bar:>10}")
+        format!("{case:<60} {value:>12} {unit:<3} {baseline:>12} {ratio:>8} {bar:>10}")
     };
     println!("{}", row("case", "value", "", ["baseline", "ratio", "bar"]));
     let shown = |number: Option<f64>| number.map_or_else(|| "-".into(), |n| format!("{n:.2}"));

@@ -1,9 +1,9 @@
 //! The least that could do the same job: the engine below with nothing around it, and a file that
 //! only grows.
 //!
-//! One thread, one sync for each batch, each batch as large as the store's were. What is written
-//! is made before the clock starts, so only writing counts. Neither judges, reads or answers
-//! anybody.
+//! One thread, one sync for each batch, and each batch as large as the store's were. What is
+//! written is made before the clock starts, so only writing counts. Neither judges, reads or
+//! answers anybody.
 
 use std::fs::File;
 use std::io::Write;

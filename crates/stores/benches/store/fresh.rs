@@ -29,8 +29,9 @@ pub(crate) fn cases(plan: &Plan) -> Vec<Case> {
         let many = empty_store(plan, 512);
         let one = empty_store(plan, 1);
         say(&format!(
-            "round {round}: 64 tasks {:.0}/s, {:.1} writes a batch; bare {bare_engine:.0}/s; \
-             bare log {bare_log:.0}/s; 512 tasks {:.0}/s, {:.1} writes a batch; 1 task {:.0}/s",
+            "round {round}: 64 tasks {:.0}/s, {:.1} writes a batch; bare engine \
+             {bare_engine:.0}/s; bare log {bare_log:.0}/s; 512 tasks {:.0}/s, {:.1} writes a \
+             batch; 1 task {:.0}/s",
             load.rate(),
             load.per_batch(),
             many.rate(),

@@ -1,4 +1,4 @@
-//! The work that is measured: new keys, each claimed and then completed, and stores that are full.
+//! The work that is measured: new keys, each claimed and then completed, and filling a store.
 //!
 //! Everything is a function of a number, so that the bare loops write the same keys and the same
 //! bytes. Every answer is checked: a benchmark of wrong answers would be fast.

@@ -1,4 +1,4 @@
-//! A store that has been used: the rate of new keys, the memory, opening it after it was killed.
+//! A store that has been used: the rate of new keys, the memory, and opening it after a kill.
 //!
 //! The store is in a process of its own, this program started once more, so that its memory is its
 //! own and it can be killed. That process reads one order a line from its standard input, answers
@@ -99,8 +99,10 @@ impl Peer {
         say(&format!("records {from} to {to}: {:.0}/s", float(to - from) / seconds));
     }
 
-    /// Kills the process in the middle of whatever it does.
-    fn kill(mut self) {
+    /// Kills the process while it claims and completes operations from `from` on.
+    fn kill(mut self, from: u64) {
+        writeln!(self.orders, "rate {from} 60000 64").expect("the peer listens");
+        std::thread::sleep(Duration::from_secs(1));
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
     }
@@ -144,7 +146,7 @@ pub(crate) fn cases(plan: &Plan) -> Vec<Case> {
     for wanted in [plan.some, plan.some + ADDED, plan.some + 2 * ADDED] {
         let mut peer = Peer::start(path);
         peer.fill(there, wanted);
-        peer.kill();
+        peer.kill(2 * BEYOND + (wanted << 8));
         there = wanted;
         times.push(reopened(path, wanted - 1));
     }
