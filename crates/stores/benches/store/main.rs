@@ -21,6 +21,8 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 const WORKERS: usize = 2;
+/// How long the disk rests before anything is measured on it.
+const REST: Duration = Duration::from_secs(1);
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
@@ -78,8 +80,11 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(WORKERS).enable_time().build().expect("a runtime")
 }
 
-/// An empty folder on the disk of the target directory.
+/// An empty folder on the disk of the target directory. What was removed before must not be paid for
+/// by whoever is measured next, so the disk comes to rest first.
 fn folder() -> TempDir {
+    rustix::fs::sync();
+    std::thread::sleep(REST);
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the target directory can be written")
 }
 
