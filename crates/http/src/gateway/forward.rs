@@ -1,0 +1,1 @@
+//! Which headers pass between a caller and an upstream, and which are set on the way.

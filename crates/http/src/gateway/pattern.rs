@@ -1,0 +1,1 @@
+//! What a route matches: methods, and a path with named parts.

@@ -1,0 +1,1 @@
+//! The table of routes: the most specific one that matches, found quickly.

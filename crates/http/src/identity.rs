@@ -1,0 +1,1 @@
+//! Who asks: a tenant and a subject, from verified identity only.
