@@ -1,9 +1,9 @@
 //! The least that could do the same job: a group commit over the engine below with nothing around
 //! it, and one over a file that only grows.
 //!
-//! As many tasks as ask the store write the same bytes here: each stands in line with a claim, waits
-//! until it is durable, and comes again with the outcome. One thread takes what stands there, writes
-//! it with one sync and wakes them. Nothing is judged, read, counted or kept in memory.
+//! As many tasks as ask the store write the same bytes here: each stands in line with a claim,
+//! waits until it is durable, and comes again with the outcome. One thread takes what stands there,
+//! writes it with one sync and wakes them. Nothing is judged, read, counted or kept in memory.
 
 use std::fs::File;
 use std::io::Write;

@@ -80,8 +80,8 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(WORKERS).enable_time().build().expect("a runtime")
 }
 
-/// An empty folder on the disk of the target directory. What was removed before must not be paid for
-/// by whoever is measured next, so the disk comes to rest first.
+/// An empty folder on the disk of the target directory. What was removed before must not be paid
+/// for by whoever is measured next, so the disk comes to rest first.
 fn folder() -> TempDir {
     rustix::fs::sync();
     std::thread::sleep(REST);
