@@ -108,7 +108,16 @@ impl Exit {
             | Code::TokenInvalid
             | Code::HostRefused
             | Code::OriginRefused
-            | Code::NotSupported => Self::Failed,
+            | Code::NotSupported
+            | Code::RequestTimeout
+            | Code::IdentityMissing
+            | Code::IdentityInvalid
+            | Code::IdentityForbidden
+            | Code::IdentityUnavailable
+            | Code::NewKeysLimited
+            | Code::UpstreamUnreachable
+            | Code::UpstreamFailed
+            | Code::UpstreamTimeout => Self::Failed,
         }
     }
 }

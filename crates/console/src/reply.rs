@@ -26,8 +26,14 @@ const fn status(code: Code) -> StatusCode {
         | Code::BodyNotCanonical
         | Code::PolicyInvalid
         | Code::RequestInvalid => StatusCode::BAD_REQUEST,
-        Code::TokenInvalid => StatusCode::UNAUTHORIZED,
-        Code::OriginRefused => StatusCode::FORBIDDEN,
+        Code::TokenInvalid | Code::IdentityMissing | Code::IdentityInvalid => {
+            StatusCode::UNAUTHORIZED
+        }
+        Code::OriginRefused | Code::IdentityForbidden => StatusCode::FORBIDDEN,
+        Code::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
+        Code::NewKeysLimited => StatusCode::TOO_MANY_REQUESTS,
+        Code::UpstreamUnreachable | Code::UpstreamFailed => StatusCode::BAD_GATEWAY,
+        Code::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
         Code::RecordMissing | Code::RouteMissing => StatusCode::NOT_FOUND,
         Code::KeyMismatch
         | Code::InFlight
@@ -49,6 +55,7 @@ const fn status(code: Code) -> StatusCode {
         | Code::StoreFull
         | Code::Busy
         | Code::Stopping
+        | Code::IdentityUnavailable
         | Code::ActUncertain => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

@@ -69,11 +69,29 @@ pub enum Code {
     OriginRefused,
     /// The store in use cannot do this.
     NotSupported,
+    /// The request did not arrive whole in time.
+    RequestTimeout,
+    /// The caller did not say who it is.
+    IdentityMissing,
+    /// Who the caller says it is cannot be verified.
+    IdentityInvalid,
+    /// The caller is known, and may not do this.
+    IdentityForbidden,
+    /// Nobody can verify callers right now.
+    IdentityUnavailable,
+    /// This tenant has begun as many operations as it may for now.
+    NewKeysLimited,
+    /// The upstream cannot be reached, so nothing was sent to it.
+    UpstreamUnreachable,
+    /// The request was sent, and the upstream broke off before it answered.
+    UpstreamFailed,
+    /// The request was sent, and the upstream did not answer in time.
+    UpstreamTimeout,
 }
 
 impl Code {
     /// Every code, in the order of the list above.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 39] = [
         Self::KeyMissing,
         Self::KeyInvalid,
         Self::KeyMismatch,
@@ -104,6 +122,15 @@ impl Code {
         Self::HostRefused,
         Self::OriginRefused,
         Self::NotSupported,
+        Self::RequestTimeout,
+        Self::IdentityMissing,
+        Self::IdentityInvalid,
+        Self::IdentityForbidden,
+        Self::IdentityUnavailable,
+        Self::NewKeysLimited,
+        Self::UpstreamUnreachable,
+        Self::UpstreamFailed,
+        Self::UpstreamTimeout,
     ];
 
     /// The code as callers see it.
@@ -140,6 +167,15 @@ impl Code {
             Self::HostRefused => "host_refused",
             Self::OriginRefused => "origin_refused",
             Self::NotSupported => "not_supported",
+            Self::RequestTimeout => "request_timeout",
+            Self::IdentityMissing => "identity_missing",
+            Self::IdentityInvalid => "identity_invalid",
+            Self::IdentityForbidden => "identity_forbidden",
+            Self::IdentityUnavailable => "identity_unavailable",
+            Self::NewKeysLimited => "new_keys_limited",
+            Self::UpstreamUnreachable => "upstream_unreachable",
+            Self::UpstreamFailed => "upstream_failed",
+            Self::UpstreamTimeout => "upstream_timeout",
         }
     }
 

@@ -4,7 +4,31 @@
 //! `reply.rs`, and what a contract wants on the wire is data in `dialect.rs`. Nothing else in this
 //! crate touches the wire, and no rule is decided here.
 
+mod ask;
+#[cfg(feature = "axum")]
+pub mod axum;
+mod body;
+mod dialect;
+mod execute;
 #[cfg(feature = "gateway")]
 pub mod gateway;
+mod idempotency;
 #[cfg(feature = "gateway")]
 pub mod identity;
+mod layer;
+mod reply;
+mod service;
+mod settings;
+mod walk;
+
+pub use ask::MatchedRoute;
+pub use body::{RequestBody, ResponseBody};
+pub use dialect::{BodyShape, Dialect, OnNoKey, Refusal};
+pub use idempotency::Idempotency;
+pub use layer::IdempotencyLayer;
+pub use reply::{EXPIRES, OBSERVED, REFUSED};
+pub use service::IdempotencyService;
+pub use settings::{
+    BODY_BYTES_MAX, BODY_WITHIN, Keyless, Mode, Naming, Settings, SettingsBuilder, SettingsError,
+    StoreDown,
+};

@@ -1,0 +1,300 @@
+//! One execution: the handler is called, and what it returned becomes a report and a response.
+//!
+//! The report is what is remembered; the response is for the caller of this very attempt, who alone
+//! gets what is never kept: cookies, credentials, streams. The response is laid down before the
+//! report is made, so that it is at hand once the report is durable.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, Response, header};
+use http_body::Body;
+use http_body_util::BodyExt;
+use onetake_core::{Cause, Header, Outcome, Report, Status};
+
+use crate::body::ResponseBody;
+
+/// What a handler came to.
+#[derive(Debug)]
+pub(crate) enum Ended<R, E> {
+    /// It responded.
+    Responded(Response<R>),
+    /// It failed without a response; the policy says what becomes of that.
+    Failed(E),
+    /// Nothing was sent, so nothing can have happened. The response is for this caller only.
+    #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "only a gateway can tell"))]
+    NotSent(Response<Bytes>),
+    /// It was sent, and nobody can say what came of it. The response is for this caller only.
+    #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "only a gateway can tell"))]
+    Unknown(Response<Bytes>),
+}
+
+/// What the caller of an execution gets.
+pub(crate) type Live<R, E> = Result<Response<ResponseBody<R>>, E>;
+
+/// Where an execution lays down what its caller gets; empty while it runs.
+#[derive(Debug)]
+pub(crate) struct Place<R, E>(Arc<Mutex<Option<Live<R, E>>>>);
+
+impl<R, E> Clone for Place<R, E> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<R, E> Place<R, E> {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(None)))
+    }
+
+    fn lay(&self, live: Live<R, E>) {
+        *self.0.lock().expect("invariant: no panic under the lock") = Some(live);
+    }
+
+    pub(crate) fn take(&self) -> Option<Live<R, E>> {
+        self.0.lock().expect("invariant: no panic under the lock").take()
+    }
+}
+
+/// Turns what a handler came to into a report, and lays down what its caller gets.
+pub(crate) async fn report<R, E>(ended: Ended<R, E>, bytes_max: usize, at: &Place<R, E>) -> Report
+where
+    R: Body<Data = Bytes>,
+{
+    let ours = |response: Response<Bytes>| Ok(response.map(ResponseBody::whole));
+    match ended {
+        Ended::Responded(response) => responded(response, bytes_max, at).await,
+        Ended::Failed(error) => {
+            at.lay(Err(error));
+            Report::Finished(Outcome::Failure(Bytes::new()))
+        }
+        Ended::NotSent(response) => {
+            let shared = outcome_of(&response);
+            at.lay(ours(response));
+            Report::NotDispatched(shared)
+        }
+        Ended::Unknown(response) => {
+            at.lay(ours(response));
+            Report::Unknown(Cause::Reported)
+        }
+    }
+}
+
+fn outcome_of(response: &Response<Bytes>) -> Outcome {
+    let status = Status::new(response.status().as_u16());
+    let headers = kept(response.headers());
+    match status {
+        Some(status) => Outcome::Response { status, headers, body: response.body().clone() },
+        None => Outcome::NotKept { status: None },
+    }
+}
+
+async fn responded<R, E>(response: Response<R>, bytes_max: usize, at: &Place<R, E>) -> Report
+where
+    R: Body<Data = Bytes>,
+{
+    let (parts, body) = response.into_parts();
+    // A status that does not exist can be passed on and not kept.
+    let status = Status::new(parts.status.as_u16());
+    let (read, body) = match status {
+        Some(_) if !is_stream(&parts.headers) => read(body, bytes_max).await,
+        Some(_) | None => (Read::Not, ResponseBody::passed(body)),
+    };
+    let (outcome, headers) = (|body| status.map(|status| (status, body)), kept(&parts.headers));
+    let outcome = match read {
+        Read::Whole(body) => outcome(body),
+        Read::Not => None,
+        // The handler broke off inside its own answer. Whatever it had done, it has done.
+        Read::Broken => return Report::Unknown(Cause::Reported),
+    };
+    at.lay(Ok(Response::from_parts(parts, body)));
+    Report::Finished(match outcome {
+        Some((status, body)) => Outcome::Response { status, headers, body },
+        None => Outcome::NotKept { status },
+    })
+}
+
+/// Whether `headers` announce a response without a foreseeable end.
+fn is_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
+}
+
+/// How far a body was read.
+enum Read {
+    /// To its end.
+    Whole(Bytes),
+    /// Not to its end, because it is too large, or it has trailers, which nobody keeps.
+    Not,
+    /// It failed on the way.
+    Broken,
+}
+
+/// Reads at most `bytes_max`; gives what was read back, with the rest.
+async fn read<R>(body: R, bytes_max: usize) -> (Read, ResponseBody<R>)
+where
+    R: Body<Data = Bytes>,
+{
+    let mut rest = Box::pin(body);
+    let (mut first, mut more) = (Bytes::new(), BytesMut::new());
+    let gather = |first: &Bytes, more: BytesMut| {
+        if more.is_empty() { first.clone() } else { more.freeze() }
+    };
+    loop {
+        let frame = match rest.frame().await {
+            None => {
+                let whole = gather(&first, more);
+                return (Read::Whole(whole.clone()), ResponseBody::whole(whole));
+            }
+            Some(Err(_)) => return (Read::Broken, ResponseBody::whole(Bytes::new())),
+            Some(Ok(frame)) => frame,
+        };
+        match frame.into_data() {
+            // Most bodies are one piece, which need not be copied.
+            Ok(piece) if first.is_empty() => first = piece,
+            Ok(piece) => {
+                if more.is_empty() {
+                    more.extend_from_slice(&first);
+                }
+                more.extend_from_slice(&piece);
+            }
+            Err(frame) => {
+                let trailers = frame.into_trailers().ok();
+                return (Read::Not, ResponseBody::begun(gather(&first, more), None, trailers));
+            }
+        }
+        if first.len().max(more.len()) > bytes_max {
+            return (Read::Not, ResponseBody::begun(gather(&first, more), Some(rest), None));
+        }
+    }
+}
+
+/// The headers that are kept: neither those of one connection, nor what belongs to one caller, nor
+/// what is computed anew.
+fn kept(headers: &HeaderMap) -> Vec<Header> {
+    let named = headers.get_all(header::CONNECTION).iter().filter_map(|line| line.to_str().ok());
+    let named: Vec<_> = named.flat_map(|line| line.split(',')).map(str::trim).collect();
+    let is_kept =
+        |name: &HeaderName| !NEVER_KEPT.contains(name) && !named.iter().any(|other| name == other);
+    let header = |(name, value): (&HeaderName, &http::HeaderValue)| Header {
+        name: name.as_str().into(),
+        value: Bytes::copy_from_slice(value.as_bytes()),
+    };
+    headers.iter().filter(|(name, _)| is_kept(name)).map(header).collect()
+}
+
+const NEVER_KEPT: [HeaderName; 16] = [
+    // Of one connection.
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    // Of one caller.
+    header::SET_COOKIE,
+    HeaderName::from_static("set-cookie2"),
+    header::AUTHORIZATION,
+    header::WWW_AUTHENTICATE,
+    HeaderName::from_static("authentication-info"),
+    HeaderName::from_static("proxy-authentication-info"),
+    // Computed anew.
+    header::CONTENT_LENGTH,
+];
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use http_body_util::{Collected, Full};
+
+    use super::*;
+
+    type Frames = Vec<Result<http_body::Frame<Bytes>, std::io::Error>>;
+
+    struct Stream(std::vec::IntoIter<Result<http_body::Frame<Bytes>, std::io::Error>>);
+
+    impl Body for Stream {
+        type Data = Bytes;
+        type Error = std::io::Error;
+
+        fn poll_frame(
+            mut self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, std::io::Error>>> {
+            std::task::Poll::Ready(self.0.next())
+        }
+    }
+
+    async fn reported(frames: Frames, bytes_max: usize) -> (Report, Option<Bytes>) {
+        let place = Place::<Stream, ()>::new();
+        let response = Response::new(Stream(frames.into_iter()));
+        let report = report(Ended::Responded(response), bytes_max, &place).await;
+        let body = match place.take() {
+            Some(Ok(response)) => {
+                response.into_body().collect().await.ok().map(Collected::to_bytes)
+            }
+            Some(Err(())) | None => None,
+        };
+        (report, body)
+    }
+
+    #[allow(clippy::unnecessary_wraps, reason = "other frames are errors")]
+    fn data(text: &'static str) -> Result<http_body::Frame<Bytes>, std::io::Error> {
+        Ok(http_body::Frame::data(Bytes::from_static(text.as_bytes())))
+    }
+
+    #[tokio::test]
+    async fn a_response_is_kept_whole_or_not_at_all_and_its_caller_always_gets_it() {
+        let (report, body) = reported(vec![data("a"), data("b"), data("c")], 3).await;
+        let Report::Finished(Outcome::Response { body: kept, .. }) = report else { panic!() };
+        assert_eq!((kept, body), ("abc".into(), Some("abc".into())));
+        let (report, body) = reported(vec![data("ab"), data("cd"), data("ef")], 3).await;
+        let status = Status::new(200);
+        assert_eq!(report, Report::Finished(Outcome::NotKept { status }));
+        assert_eq!(body, Some("abcdef".into()));
+        let trailers = Ok(http_body::Frame::trailers(HeaderMap::new()));
+        let (report, body) = reported(vec![data("ab"), trailers], 3).await;
+        assert_eq!(report, Report::Finished(Outcome::NotKept { status }));
+        assert_eq!(body, Some("ab".into()));
+    }
+
+    /// X3: an answer that breaks off in its middle says nothing about what was done.
+    #[tokio::test]
+    async fn x3_a_response_that_breaks_off_is_an_unknown_outcome() {
+        let broken = Err(std::io::Error::other("reset"));
+        let (report, body) = reported(vec![data("ab"), broken], 100).await;
+        assert_eq!((report, body), (Report::Unknown(Cause::Reported), None));
+    }
+
+    /// W3: everything but cookies, credentials and what belongs to one connection.
+    #[test]
+    fn w3_cookies_credentials_and_hops_are_never_kept() {
+        let mut headers = HeaderMap::new();
+        for name in ["location", "etag", "content-type", "x-own", "date", "vary"] {
+            headers.insert(name, HeaderValue::from_static("1"));
+        }
+        let expected = headers.len();
+        for name in NEVER_KEPT {
+            headers.insert(name, HeaderValue::from_static("1"));
+        }
+        headers.insert("connection", HeaderValue::from_static("close, X-Hop"));
+        headers.insert("x-hop", HeaderValue::from_static("1"));
+        let names: Vec<_> = kept(&headers).into_iter().map(|header| header.name).collect();
+        assert_eq!(names.len(), expected, "{names:?}");
+        assert!(!names.iter().any(|name| &**name == "set-cookie" || &**name == "x-hop"));
+    }
+
+    #[tokio::test]
+    async fn an_event_stream_is_never_read_ahead() {
+        let place = Place::<Full<Bytes>, ()>::new();
+        let mut response = Response::new(Full::new(Bytes::from("data: 1\n\n")));
+        let kind = HeaderValue::from_static("text/event-stream; charset=utf-8");
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        let report = report(Ended::Responded(response), 100, &place).await;
+        assert_eq!(report, Report::Finished(Outcome::NotKept { status: Status::new(200) }));
+        assert!(place.take().is_some_and(|live| live.is_ok()));
+    }
+}

@@ -1,0 +1,19 @@
+//! The layer, in tower's grammar.
+
+use tower_layer::Layer;
+
+use crate::idempotency::Idempotency;
+use crate::service::IdempotencyService;
+
+/// Makes every service it is put around answer retries from memory. Made by
+/// [`Idempotency::layer`].
+#[derive(Debug, Clone)]
+pub struct IdempotencyLayer(pub(crate) Idempotency);
+
+impl<S> Layer<S> for IdempotencyLayer {
+    type Service = IdempotencyService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        IdempotencyService::new(inner, self.0.clone())
+    }
+}

@@ -1,0 +1,80 @@
+//! The service that the layer makes: the handler behind it runs at most once per key.
+//!
+//! The handler is called in a task of the engine, on a clone that is made ready there; a caller
+//! that goes away takes nothing with it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use crate::body::{RequestBody, ResponseBody};
+use crate::execute::Ended;
+use crate::idempotency::Idempotency;
+use crate::walk::{Handler, answer};
+
+/// A service whose handler runs at most once per key. Made by
+/// [`IdempotencyLayer`](crate::IdempotencyLayer).
+#[derive(Debug, Clone)]
+pub struct IdempotencyService<S> {
+    inner: S,
+    door: Idempotency,
+}
+
+impl<S> IdempotencyService<S> {
+    pub(crate) const fn new(inner: S, door: Idempotency) -> Self {
+        Self { inner, door }
+    }
+}
+
+/// Any tower service as a handler.
+#[derive(Clone)]
+struct Inner<S>(S);
+
+impl<S, B, R> Handler<B> for Inner<S>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send + 'static,
+    B: Send + 'static,
+    R: Body<Data = Bytes> + Send + 'static,
+{
+    type Body = R;
+    type Error = S::Error;
+
+    async fn call(mut self, request: Request<RequestBody<B>>) -> Ended<R, S::Error> {
+        let ready = std::future::poll_fn(|cx| self.0.poll_ready(cx)).await;
+        let ended = match ready {
+            Ok(()) => self.0.call(request).await,
+            Err(error) => Err(error),
+        };
+        ended.map_or_else(Ended::Failed, Ended::Responded)
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for IdempotencyService<S>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    R: Body<Data = Bytes> + Send + 'static,
+{
+    type Response = Response<ResponseBody<R>>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        // Replays need no handler, so nobody waits for one here.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (inner, door) = (Inner(self.inner.clone()), self.door.clone());
+        Box::pin(async move { answer(&door, request, inner).await })
+    }
+}
