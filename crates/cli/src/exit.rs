@@ -74,6 +74,7 @@ impl Exit {
             OpenError::Missing(_)
             | OpenError::Locked { .. }
             | OpenError::Key(_)
+            | OpenError::Foreign(_)
             | OpenError::Unavailable(_) => Self::Unavailable,
             OpenError::Damaged(_) => Self::Damaged,
         })
@@ -93,7 +94,11 @@ impl Exit {
             | Code::StoreFull
             | Code::Busy
             | Code::Stopping
-            | Code::ActUncertain => Self::Unavailable,
+            | Code::ActUncertain
+            | Code::StoreMissing
+            | Code::StoreLocked
+            | Code::StoreSealed
+            | Code::StoreForeign => Self::Unavailable,
             Code::StoreCorrupt => Self::Damaged,
             Code::KeyMismatch
             | Code::InFlight

@@ -16,7 +16,6 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use onetake_console::wire::Problem;
 use tokio::runtime::Runtime;
 
 use crate::commands::{demo, keys, serve, store};
@@ -53,9 +52,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => (block_on(serve::run(&args)), false),
     };
     let exit = ended.unwrap_or_else(|error| {
-        let said = error.downcast_ref::<Problem>().filter(|_| json);
-        match said.and_then(|problem| serde_json::to_string_pretty(problem).ok()) {
-            Some(problem) => eprintln!("{problem}"),
+        match json.then(|| out::failure(&error)) {
+            Some(failure) => eprintln!("{failure}"),
             None => eprintln!("error: {error:#}"),
         }
         Exit::of(&error)

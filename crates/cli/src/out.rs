@@ -7,7 +7,12 @@ use std::io::{ErrorKind, Write, stdout};
 use std::time::Duration;
 
 use anyhow::Result;
+use onetake::Code;
+use onetake_console::wire::Problem;
 use serde::Serialize;
+use serde_json::json;
+
+use crate::wiring::OpenError;
 
 /// Spaces between two columns.
 const GAP: usize = 2;
@@ -31,6 +36,18 @@ pub(crate) fn say(json: bool, value: &impl Serialize, text: impl FnOnce() -> Str
     let said = if json { serde_json::to_string_pretty(value)? } else { text() };
     print(&said);
     Ok(())
+}
+
+/// A failure as JSON: the problem that a surface named, or the code of what failed here. What has
+/// no code is a failure of this program, such as a file that cannot be read.
+pub(crate) fn failure(error: &anyhow::Error) -> String {
+    let problem = error.downcast_ref::<Problem>().map(|problem| json!(problem));
+    let code = error.downcast_ref::<OpenError>().map(OpenError::code);
+    let failure = problem.unwrap_or_else(|| {
+        let code = code.map(Code::as_str);
+        json!({ "code": code, "detail": format!("{error:#}") })
+    });
+    format!("{failure:#}")
 }
 
 /// A table: a head, then rows, each column as wide as its widest cell.

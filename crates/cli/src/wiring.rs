@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onetake::core::{Draft, Record, Slot, Tenant, Version};
+use onetake::core::{Code, Draft, Record, Slot, Tenant, Version};
 use onetake::engine::{
     Commit, Doc, Document, Entry, Found, Journal, Lane, Memory, Page, Place, Position, Reply,
     Slots, Swap, Swept, Tx,
@@ -107,9 +107,28 @@ pub(crate) enum OpenError {
     /// It is sealed, and its key is missing or another.
     #[error("{0} (a key is read from ONETAKE_STORE__KEY or ONETAKE_STORE__KEY_FILE)")]
     Key(String),
+    /// What is there is no store of this release.
+    #[error("{0}")]
+    Foreign(String),
     /// It cannot be reached.
     #[error("the store cannot be opened: {0}")]
     Unavailable(String),
+}
+
+impl OpenError {
+    /// The stable code of this failure.
+    pub(crate) const fn code(&self) -> Code {
+        match self {
+            Self::Url(_) => Code::RequestInvalid,
+            Self::NotBuiltIn(_) => Code::NotSupported,
+            Self::Missing(_) => Code::StoreMissing,
+            Self::Locked { .. } => Code::StoreLocked,
+            Self::Damaged(_) => Code::StoreCorrupt,
+            Self::Key(_) => Code::StoreSealed,
+            Self::Foreign(_) => Code::StoreForeign,
+            Self::Unavailable(_) => Code::StoreUnavailable,
+        }
+    }
 }
 
 /// Opens the store that `url` names.
@@ -161,6 +180,7 @@ fn said(path: &Path, error: &stores::OpenError) -> OpenError {
         E::Sealed { .. } | E::NoKey { .. } | E::NotSealed { .. } => {
             OpenError::Key(error.to_string())
         }
+        E::Newer { .. } | E::NotAStore { .. } => OpenError::Foreign(error.to_string()),
         _ => OpenError::Unavailable(error.to_string()),
     }
 }

@@ -256,3 +256,32 @@ fn a_store_that_is_not_there_or_held_without_an_address_is_said_so() {
     drop(orders);
     assert_eq!(store.typed(&["keys", "list"]).status.code(), Some(0));
 }
+
+/// A store that cannot be opened says why in a word that a program can read.
+#[test]
+fn a_store_that_cannot_be_opened_says_why_with_a_code() {
+    let store = Store::new();
+    let code = |url: &str| {
+        let stats = ["store", "stats", "--json", "--store", url];
+        let output = store.command().args(stats).output().unwrap();
+        assert_eq!(output.status.code(), Some(5), "{url}: {output:?}");
+        let said: Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert!(said["detail"].is_string());
+        said["code"].as_str().unwrap().to_owned()
+    };
+    let at = |path: &Path| format!("embedded:{}", path.display());
+    assert_eq!(code(&at(&store.kept.path().join("none"))), "store_missing");
+    let held = Embedded::open(&store.path).unwrap();
+    assert_eq!(code(&at(&store.path)), "store_locked");
+    drop(held);
+    let newer = fs::read_to_string(store.path.join("FORMAT")).unwrap().replace('1', "9");
+    fs::write(store.path.join("FORMAT"), newer).unwrap();
+    assert_eq!(code(&at(&store.path)), "store_foreign");
+    let sealed = Store::new();
+    sealed.keep_key(7);
+    let url = at(&sealed.path);
+    let stats = ["store", "stats", "--json", "--store", &url];
+    let output = sealed.command().args(stats).output().unwrap();
+    let said: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(said["code"], "store_sealed", "it is not sealed, and a key was given");
+}

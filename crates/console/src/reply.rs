@@ -56,6 +56,10 @@ const fn status(code: Code) -> StatusCode {
         | Code::Busy
         | Code::Stopping
         | Code::IdentityUnavailable
+        | Code::StoreMissing
+        | Code::StoreLocked
+        | Code::StoreSealed
+        | Code::StoreForeign
         | Code::ActUncertain => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

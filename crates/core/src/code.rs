@@ -87,11 +87,19 @@ pub enum Code {
     UpstreamFailed,
     /// The request was sent, and the upstream did not answer in time.
     UpstreamTimeout,
+    /// There is no store at the place that was named.
+    StoreMissing,
+    /// Another process has the store open.
+    StoreLocked,
+    /// The store is sealed and its key is missing or another, or it is not sealed at all.
+    StoreSealed,
+    /// What lies there is no store, or one of a newer release.
+    StoreForeign,
 }
 
 impl Code {
     /// Every code, in the order of the list above.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 43] = [
         Self::KeyMissing,
         Self::KeyInvalid,
         Self::KeyMismatch,
@@ -131,6 +139,10 @@ impl Code {
         Self::UpstreamUnreachable,
         Self::UpstreamFailed,
         Self::UpstreamTimeout,
+        Self::StoreMissing,
+        Self::StoreLocked,
+        Self::StoreSealed,
+        Self::StoreForeign,
     ];
 
     /// The code as callers see it.
@@ -176,6 +188,10 @@ impl Code {
             Self::UpstreamUnreachable => "upstream_unreachable",
             Self::UpstreamFailed => "upstream_failed",
             Self::UpstreamTimeout => "upstream_timeout",
+            Self::StoreMissing => "store_missing",
+            Self::StoreLocked => "store_locked",
+            Self::StoreSealed => "store_sealed",
+            Self::StoreForeign => "store_foreign",
         }
     }
 

@@ -235,6 +235,10 @@ impl Dialect {
             | Code::Busy
             | Code::Stopping
             | Code::ActUncertain
+            | Code::StoreMissing
+            | Code::StoreLocked
+            | Code::StoreSealed
+            | Code::StoreForeign
             | Code::IdentityUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         }
     }

@@ -39,6 +39,18 @@ pub enum OpenError {
     Name(#[from] core::NameError),
 }
 
+#[cfg(all(feature = "activity", feature = "embedded"))]
+impl OpenError {
+    /// The stable code of this failure.
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::Store(error) => error.code(),
+            Self::Name(error) => error.code(),
+        }
+    }
+}
+
 /// The operation `operation` on a durable store in `folder`, which is made where there is none.
 ///
 /// One process opens a folder at a time. For several operations on one store, open it once and

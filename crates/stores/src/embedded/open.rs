@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
-use onetake_core::Timestamp;
+use onetake_core::{Code, Timestamp};
 use onetake_engine::StoreError;
 
 use super::crash::point;
@@ -109,6 +109,18 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// The stable code of this failure.
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::Locked { .. } => Code::StoreLocked,
+            Self::Newer { .. } | Self::NotAStore { .. } => Code::StoreForeign,
+            Self::Damaged { .. } => Code::StoreCorrupt,
+            Self::Sealed { .. } | Self::NoKey { .. } | Self::NotSealed { .. } => Code::StoreSealed,
+            Self::Io { .. } => Code::StoreUnavailable,
+        }
+    }
+
     /// The same, as what a store says when it is used.
     #[must_use]
     pub fn into_store_error(self) -> StoreError {
