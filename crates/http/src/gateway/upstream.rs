@@ -1,1 +1,466 @@
 //! The connection to what is behind the gateway, and what is known when it fails.
+//!
+//! A request is sent at most once. When there is no answer, what matters is whether the upstream
+//! may have begun: [`SendError::NotSent`] is said only when it is certain that no byte of the
+//! request was written, and every doubt is [`SendError::Unknown`]. Nothing here repeats a request,
+//! reads the body of an answer, or decides what becomes of a key.
+//!
+//! Why the pool below may try another connection: it does so only when hyper gives the request
+//! back, and hyper does that only while the request waits in front of a connection, before its
+//! first byte is written. Once a connection has taken it, no error brings it back.
+
+mod dial;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::{Authority, Scheme};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
+use http_body::Body;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_util::client::legacy::connect::capture_connection;
+use hyper_util::client::legacy::{Client, Error as ClientError};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+pub use self::dial::Roots;
+use self::dial::{Dial, DialError, find};
+use super::forward::HostSent;
+
+/// The most requests that one upstream may be given at once, and the most idle connections.
+pub const IN_FLIGHT_MAX: usize = 65_536;
+/// The longest limit of time.
+pub const WITHIN_MAX: Duration = Duration::from_secs(60 * 60);
+/// How often a silent HTTP/2 connection is asked whether it is alive, and how soon it must answer.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PONG_WITHIN: Duration = Duration::from_secs(10);
+/// The largest head of an answer over HTTP/2. Over HTTP/1.1 hyper has a limit of the same order.
+const HEAD_BYTES_MAX: u32 = 256 * 1024;
+
+/// An upstream that cannot be used as it was described.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpstreamError {
+    /// The URL does not begin with `http` or `https`.
+    #[error("an upstream is a URL with a scheme, such as `http://127.0.0.1:9000`")]
+    Scheme,
+    /// The URL has a name or a password in it.
+    #[error("an upstream's URL has no name and no password; send them in a header")]
+    Credentials,
+    /// The URL has a query.
+    #[error("an upstream's URL has no query; the caller's is passed on")]
+    Query,
+    /// A limit is out of bounds.
+    #[error("{what} must be from {min} to {max}")]
+    OutOfBounds {
+        /// Which setting.
+        what: &'static str,
+        /// The least that is allowed.
+        min: &'static str,
+        /// The most that is allowed.
+        max: &'static str,
+    },
+    /// This machine trusts no certificate authority.
+    #[error("this machine has no trusted certificates; install them, or name those to trust")]
+    NoRoots,
+    /// A certificate to trust cannot be read.
+    #[error("certificate {at} of those to trust cannot be read; it must be DER of X.509")]
+    Certificate {
+        /// Its place in the list.
+        at: usize,
+    },
+}
+
+/// Why a request did not even begin to reach the upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotSentCause {
+    /// Nobody listens there.
+    #[error("the upstream refused the connection")]
+    Refused,
+    /// Its name has no address.
+    #[error("the name of the upstream was not found")]
+    Name,
+    /// There is no way to it.
+    #[error("the upstream cannot be reached")]
+    Unreachable,
+    /// It does not speak TLS, or cannot be believed.
+    #[error("the TLS handshake with the upstream failed")]
+    Tls,
+    /// No connection was made within its limit.
+    #[error("the upstream did not take the connection in time")]
+    ConnectTimeout,
+    /// There was no connection before the whole limit had passed.
+    #[error("there was no connection to the upstream in time")]
+    NoConnection,
+    /// The connection was closed while the request still waited in front of it.
+    #[error("the upstream closed the connection before the request began")]
+    Closed,
+    /// The request is for another host, or for a tunnel.
+    #[error("the request is not one for this upstream")]
+    NotForHere,
+}
+
+/// Why there is no answer to a request that the upstream may have read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum SentCause {
+    /// The connection ended before the answer did.
+    #[error("the upstream closed the connection before it answered")]
+    Closed,
+    /// The connection was torn down.
+    #[error("the connection to the upstream was reset")]
+    Reset,
+    /// The answer is not HTTP, or not HTTP that was asked for.
+    #[error("the upstream's answer cannot be understood")]
+    Malformed,
+    /// There was no answer in time.
+    #[error("the upstream did not answer in time")]
+    Timeout,
+    /// Anything else.
+    #[error("the connection to the upstream failed")]
+    Failed,
+}
+
+/// Why there is no answer, and above all what may be assumed about the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The upstream has as many requests as it may. Nothing was sent.
+    #[error("the upstream has as many requests as it may")]
+    Busy,
+    /// It is certain that nothing was sent.
+    #[error("{why}; nothing was sent")]
+    NotSent {
+        /// Why.
+        why: NotSentCause,
+    },
+    /// The request may have been executed, or not.
+    #[error("{why}; the request may have been executed")]
+    Unknown {
+        /// Why.
+        why: SentCause,
+    },
+}
+
+impl SendError {
+    /// Whether it is certain that nothing was sent.
+    #[must_use]
+    pub const fn is_unsent(&self) -> bool {
+        match self {
+            Self::Busy | Self::NotSent { .. } => true,
+            Self::Unknown { .. } => false,
+        }
+    }
+}
+
+/// How an upstream is used.
+#[derive(Debug, Clone)]
+pub struct UpstreamOptions {
+    in_flight_max: usize,
+    idle_max: usize,
+    idle_for: Duration,
+    connect_within: Duration,
+    answer_within: Duration,
+    host: HostSent,
+    roots: Roots,
+}
+
+impl Default for UpstreamOptions {
+    fn default() -> Self {
+        Self {
+            in_flight_max: 1_024,
+            idle_max: 128,
+            // Widespread servers hang up after five idle seconds. Whoever is first never sends
+            // into a connection that is about to close, whose outcome nobody would know.
+            idle_for: Duration::from_secs(4),
+            connect_within: Duration::from_secs(5),
+            answer_within: Duration::from_secs(30),
+            host: HostSent::Upstream,
+            roots: Roots::Platform,
+        }
+    }
+}
+
+impl UpstreamOptions {
+    /// 1,024 requests at once, 128 idle connections for 4 s, 5 s to connect and 30 s to answer.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Gives the upstream at most this many requests at once; further ones are refused.
+    #[must_use]
+    pub const fn in_flight_max(mut self, requests: usize) -> Self {
+        self.in_flight_max = requests;
+        self
+    }
+
+    /// Keeps at most this many idle connections.
+    #[must_use]
+    pub const fn idle_max(mut self, connections: usize) -> Self {
+        self.idle_max = connections;
+        self
+    }
+
+    /// Keeps an idle connection this long; choose less than the upstream itself does.
+    #[must_use]
+    pub const fn idle_for(mut self, time: Duration) -> Self {
+        self.idle_for = time;
+        self
+    }
+
+    /// Allows this long for name, TCP and TLS together.
+    #[must_use]
+    pub const fn connect_within(mut self, limit: Duration) -> Self {
+        self.connect_within = limit;
+        self
+    }
+
+    /// Allows this long until the answer begins, connecting included.
+    #[must_use]
+    pub const fn answer_within(mut self, limit: Duration) -> Self {
+        self.answer_within = limit;
+        self
+    }
+
+    /// Which `Host` requests carry; with the caller's, HTTP/2 is not spoken.
+    #[must_use]
+    pub const fn host(mut self, host: HostSent) -> Self {
+        self.host = host;
+        self
+    }
+
+    /// Whom the upstream's certificate must lead to.
+    #[must_use]
+    pub fn roots(mut self, roots: Roots) -> Self {
+        self.roots = roots;
+        self
+    }
+
+    fn check(&self) -> Result<(), UpstreamError> {
+        let count = |what, min| Err(UpstreamError::OutOfBounds { what, min, max: "65,536" });
+        let time =
+            |what| Err(UpstreamError::OutOfBounds { what, min: "1 millisecond", max: "1 hour" });
+        let is_out = |limit: Duration| limit < Duration::from_millis(1) || limit > WITHIN_MAX;
+        if self.in_flight_max == 0 || self.in_flight_max > IN_FLIGHT_MAX {
+            return count("the requests at once", "1");
+        }
+        if self.idle_max > IN_FLIGHT_MAX {
+            return count("the idle connections", "0");
+        }
+        if is_out(self.connect_within) {
+            return time("the limit to connect");
+        }
+        if is_out(self.answer_within) {
+            return time("the limit to answer");
+        }
+        if is_out(self.idle_for) {
+            return time("the time of an idle connection");
+        }
+        Ok(())
+    }
+}
+
+/// A place among the requests that an upstream may be given at once.
+///
+/// It is free again once every clone of it is dropped. The response of [`Upstream::send`] has one
+/// among its extensions: keep it until the body was read.
+#[derive(Debug, Clone)]
+pub struct Place {
+    _permit: Arc<OwnedSemaphorePermit>,
+}
+
+/// What is behind the gateway. Clones share connections and places.
+#[derive(Clone)]
+pub struct Upstream(Arc<Inner>);
+
+struct Inner {
+    base: Uri,
+    client: Client<Dial, Full<Bytes>>,
+    places: Arc<Semaphore>,
+    answer_within: Duration,
+}
+
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Upstream").field(&self.0.base).finish()
+    }
+}
+
+impl Upstream {
+    /// An upstream at `base`, `http` or `https`, to whose path those of requests are added.
+    ///
+    /// Opens no connection. HTTP/1.1 is spoken, and HTTP/2 where TLS agrees on it.
+    ///
+    /// # Errors
+    /// An [`UpstreamError`] that says what to change.
+    pub fn new(base: Uri, options: UpstreamOptions) -> Result<Self, UpstreamError> {
+        options.check()?;
+        let is_known = base.scheme().is_some_and(|it| [Scheme::HTTP, Scheme::HTTPS].contains(it));
+        let Some(authority) = base.authority().filter(|_| is_known) else {
+            return Err(UpstreamError::Scheme);
+        };
+        if authority.as_str().contains('@') {
+            return Err(UpstreamError::Credentials);
+        }
+        if base.query().is_some() {
+            return Err(UpstreamError::Query);
+        }
+        let dial = Dial::new(&base, options.roots, options.host, options.connect_within)?;
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(options.idle_for)
+            .pool_max_idle_per_host(options.idle_max)
+            .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new())
+            .http2_keep_alive_interval(PING_EVERY)
+            .http2_keep_alive_timeout(PONG_WITHIN)
+            .http2_max_header_list_size(HEAD_BYTES_MAX)
+            // Safe, and needed: see the top of this file.
+            .retry_canceled_requests(true)
+            .build(dial);
+        let places = Arc::new(Semaphore::new(options.in_flight_max));
+        let answer_within = options.answer_within;
+        Ok(Self(Arc::new(Inner { base, client, places, answer_within })))
+    }
+
+    /// The URL that requests are added to.
+    #[must_use]
+    pub fn base(&self) -> &Uri {
+        &self.0.base
+    }
+
+    /// Host and port.
+    #[must_use]
+    pub fn authority(&self) -> &Authority {
+        self.0.base.authority().expect("invariant: an upstream has a host")
+    }
+
+    /// A place for one request, if there is one: to be had before a key is claimed.
+    #[must_use]
+    pub fn try_place(&self) -> Option<Place> {
+        let permit = Arc::clone(&self.0.places).try_acquire_owned().ok()?;
+        Some(Place { _permit: Arc::new(permit) })
+    }
+
+    /// Sends a request whose URI is of this upstream, and gives the answer once it begins.
+    ///
+    /// The body of the answer is the caller's to read, with limits of its own. As long as the
+    /// [`Place`] among the response's extensions is kept, the request counts as in flight.
+    ///
+    /// # Errors
+    /// A [`SendError`]; unless it [is unsent](SendError::is_unsent), the request may have been
+    /// executed.
+    ///
+    /// # Cancel safety
+    /// Dropped before it was ready, the request may have been sent, wholly or in part, or not. What
+    /// was not written by then never will be, and the place is free again.
+    pub async fn send(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, SendError> {
+        let place = self.try_place().ok_or(SendError::Busy)?;
+        self.send_in(place, request, self.0.answer_within).await
+    }
+
+    /// Like [`send`](Self::send), in a place that the caller has, and with its own limit until the
+    /// answer begins.
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send), except [`SendError::Busy`].
+    ///
+    /// # Cancel safety
+    /// That of [`send`](Self::send).
+    pub async fn send_in(
+        &self,
+        place: Place,
+        mut request: Request<Full<Bytes>>,
+        within: Duration,
+    ) -> Result<Response<Incoming>, SendError> {
+        if !self.is_for_here(&request) {
+            return Err(SendError::NotSent { why: NotSentCause::NotForHere });
+        }
+        frame(&mut request);
+        // Noted by the pool right before a connection is given the request, and never before.
+        let given = capture_connection(&mut request);
+        let answered = timeout(within, self.0.client.request(request)).await;
+        let was_given = given.connection_metadata().is_some();
+        match answered {
+            // Nobody asked for another protocol, so this answers something else than the request.
+            Ok(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                Err(SendError::Unknown { why: SentCause::Malformed })
+            }
+            Ok(Ok(mut response)) => {
+                response.extensions_mut().insert(place);
+                Ok(response)
+            }
+            Ok(Err(error)) => Err(judge(&error, was_given)),
+            Err(_) if was_given => Err(SendError::Unknown { why: SentCause::Timeout }),
+            Err(_) => Err(SendError::NotSent { why: NotSentCause::NoConnection }),
+        }
+    }
+
+    /// A tunnel is none of an upstream's paths, and a request for another host is a mistake that
+    /// must not reach the network.
+    fn is_for_here(&self, request: &Request<Full<Bytes>>) -> bool {
+        let (uri, base) = (request.uri(), &self.0.base);
+        request.method() != Method::CONNECT
+            && uri.scheme() == base.scheme()
+            && uri.authority() == base.authority()
+    }
+}
+
+/// Makes what is written say how long it is, in one way and by the body that is there.
+fn frame(request: &mut Request<Full<Bytes>>) {
+    // What came with the caller's request is about the caller's connection.
+    request.extensions_mut().clear();
+    *request.version_mut() = Version::HTTP_11;
+    let bytes = request.body().size_hint().lower();
+    let has_body = [Method::POST, Method::PUT, Method::PATCH].contains(request.method());
+    let headers = request.headers_mut();
+    headers.remove(header::TRANSFER_ENCODING);
+    if bytes > 0 || has_body || headers.contains_key(header::CONTENT_LENGTH) {
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
+    }
+}
+
+/// What is known about a request that the client below gave up.
+fn judge(error: &ClientError, was_given: bool) -> SendError {
+    let below = find::<hyper::Error>(error);
+    // hyper says "canceled" of a request exactly when it gives it back unwritten.
+    let was_given_back = below.is_some_and(hyper::Error::is_canceled);
+    if was_given && !was_given_back && !error.is_connect() {
+        return SendError::Unknown { why: below.map_or(SentCause::Failed, sent_cause) };
+    }
+    let dialled = find::<DialError>(error).map(|error| error.0);
+    SendError::NotSent { why: dialled.unwrap_or(NotSentCause::Closed) }
+}
+
+fn sent_cause(error: &hyper::Error) -> SentCause {
+    if error.is_parse() {
+        return SentCause::Malformed;
+    }
+    if error.is_timeout() {
+        return SentCause::Timeout;
+    }
+    if error.is_incomplete_message() {
+        return SentCause::Closed;
+    }
+    let kind = find::<io::Error>(error).map(io::Error::kind);
+    let closed = [io::ErrorKind::UnexpectedEof, io::ErrorKind::NotConnected];
+    let reset = [
+        io::ErrorKind::ConnectionReset,
+        io::ErrorKind::ConnectionAborted,
+        io::ErrorKind::BrokenPipe,
+    ];
+    match kind {
+        Some(kind) if closed.contains(&kind) => SentCause::Closed,
+        Some(kind) if reset.contains(&kind) => SentCause::Reset,
+        Some(_) | None => SentCause::Failed,
+    }
+}
