@@ -143,6 +143,7 @@ impl Forwarding {
         headers.remove(header::EXPECT);
         let trusts = self.is_trusted(caller.peer);
         strip(headers, |name| self.is_reserved(name) || (!trusts && is_provenance(name)));
+        join_cookies(headers);
         describe_caller(headers, caller, host.as_ref());
         append(headers, &header::VIA, &via(caller.version));
         let host = match self.host {
@@ -270,16 +271,26 @@ fn describe_caller(headers: &mut HeaderMap, caller: &Caller, host: Option<&Autho
     append(headers, &X_FORWARDED_PROTO, caller.scheme.as_str());
 }
 
+/// Makes one line of the cookies that HTTP/2 may send in several (RFC 9113 §8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let lines: Vec<_> = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if lines.len() > 1 {
+        let line = joined(&lines, b"; ");
+        headers.insert(header::COOKIE, line);
+    }
+}
+
 /// Adds a member to a list header, in one line: many backends read no more than the first.
 fn append(headers: &mut HeaderMap, name: &HeaderName, member: &str) {
-    let mut line = Vec::new();
-    for value in headers.get_all(name) {
-        line.extend_from_slice(value.as_bytes());
-        line.extend_from_slice(b", ");
-    }
-    line.extend_from_slice(member.as_bytes());
-    let line = HeaderValue::from_bytes(&line);
-    headers.insert(name, line.expect("invariant: header values joined by text are one"));
+    let mut lines: Vec<_> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+    lines.push(member.as_bytes());
+    let line = joined(&lines, b", ");
+    headers.insert(name, line);
+}
+
+fn joined(lines: &[&[u8]], between: &[u8]) -> HeaderValue {
+    let line = HeaderValue::from_bytes(&lines.join(between));
+    line.expect("invariant: header values joined by text are one")
 }
 
 fn via(version: Version) -> String {
@@ -367,7 +378,7 @@ mod tests {
             "cookie: a=1",
             "cookie: b=2",
         ];
-        let expected = ["accept: */*", "content-length: 5", "cookie: a=1", "cookie: b=2"];
+        let expected = ["accept: */*", "content-length: 5", "cookie: a=1; b=2"];
         assert_eq!(reaches(&sent), expected);
         let mut answer = headers(&sent[..14]);
         answer.insert(header::ETAG, HeaderValue::from_static("\"1\""));
