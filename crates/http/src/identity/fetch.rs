@@ -142,7 +142,10 @@ impl UrlKeys {
             return Err(wrong("it must begin with https://"));
         }
         let connector = if is_plain { plain() } else { secure() };
-        let client = Client::builder(TokioExecutor::new()).build(connector.map_err(wrong)?);
+        // Nothing is kept open between two fetches that are minutes apart.
+        let client = Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(0)
+            .build(connector.map_err(wrong)?);
         Ok(Self { client, url })
     }
 }
