@@ -3,6 +3,7 @@
 //! Tokens are signed with keys that are made here; keys behind a URL come from a real server on the
 //! loopback. Time is a manual clock, and no test waits for a real one.
 #![cfg(feature = "gateway")]
+#![allow(clippy::unwrap_used, reason = "a test says that something is wrong by panicking")]
 
 mod kit {
     //! Issuers that sign, servers that publish, and what a gate says in one line.

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
+use jsonwebtoken::crypto::rust_crypto::DEFAULT_PROVIDER;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, Header, Validation, decode, decode_header};
 use onetake_engine::Clock;
@@ -42,6 +43,9 @@ pub(super) struct Checks {
 
 impl JwtGate {
     pub(super) fn new(checks: Checks) -> Self {
+        // The library panics when a neighbour in the same build switched on its other provider and
+        // nobody chose. Whoever chose before us keeps their choice; each verifies the same.
+        let _ = DEFAULT_PROVIDER.install_default();
         Self(Arc::new(checks))
     }
 
