@@ -194,9 +194,13 @@ async fn an_answer_after_the_limit_leaves_an_unknown() {
     });
     let place = upstream.try_place().unwrap();
     let request = post(&upstream, "/", "hello");
-    let answer = upstream.send_in(place, request, Duration::from_millis(500)).await.map(drop);
-    assert_eq!(answer, unknown(SentCause::Timeout));
+    let limit = Duration::from_secs(600);
+    let sending = tokio::spawn(async move { upstream.send_in(place, request, limit).await });
     assert!(arrived.await.unwrap().ends_with("hello"));
+    // The limit passes once the request has arrived, and not before.
+    tokio::time::pause();
+    tokio::time::advance(limit).await;
+    assert_eq!(sending.await.unwrap().map(drop), unknown(SentCause::Timeout));
     told.send(()).unwrap();
     server.await.unwrap();
 }

@@ -252,7 +252,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// The best route from a place on. Each place is looked at once, and comes back if in vain.
+    /// The best route from a place on. No place is looked at twice: one way leads to each.
     fn from(&mut self, at: usize, segments: &[&'a str]) -> Option<usize> {
         let routes = self.routes;
         let node = &routes.nodes[at];
