@@ -23,6 +23,16 @@ use crate::settings::{Keyless, Naming, PATH, QUERY, Settings};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MatchedRoute(pub Arc<str>);
 
+/// The path in its one spelling, where somebody knows it better than the request says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "only a gateway respells paths"))]
+pub(crate) struct AskedPath(pub(crate) Arc<str>);
+
+/// The path that was asked for, in one spelling.
+fn path(parts: &Parts) -> &str {
+    parts.extensions.get::<AskedPath>().map_or_else(|| parts.uri.path(), |path| &path.0)
+}
+
 /// Why a request is not answered by the rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refused {
@@ -142,7 +152,7 @@ fn operation(parts: &Parts, settings: &Settings) -> Result<Operation, Refused> {
     if let Naming::Fixed(operation) = &settings.naming {
         return Ok(operation.clone());
     }
-    let path = route(parts).unwrap_or_else(|| parts.uri.path());
+    let path = route(parts).unwrap_or_else(|| path(parts));
     let named = Operation::new(&format!("{} {path}", parts.method));
     // A path that is too long for a name is named by its digest.
     let named = named.or_else(|_| {
@@ -176,7 +186,7 @@ fn asked(parts: &Parts, body: &Bytes, settings: &Settings) -> Asked {
 }
 
 fn asking(parts: &Parts, body: &Bytes) -> Asking {
-    let asking = Asking::new(body.clone()).part(PATH, parts.uri.path().to_owned());
+    let asking = Asking::new(body.clone()).part(PATH, path(parts).to_owned());
     match parts.uri.query() {
         Some(query) => asking.part(QUERY, query.to_owned()),
         None => asking,
@@ -191,7 +201,7 @@ fn derived(parts: &Parts, body: &Bytes) -> Result<Key, Refused> {
     key.map_err(|error| Refused::new(Code::KeyInvalid, error.to_string()))
 }
 
-fn hex(digest: &[u8]) -> String {
+pub(crate) fn hex(digest: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digits =
         |byte: &u8| [byte >> 4, byte & 15].map(|half| char::from(DIGITS[usize::from(half)]));

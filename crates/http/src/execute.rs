@@ -115,13 +115,13 @@ where
 }
 
 /// Whether `headers` announce a response without a foreseeable end.
-fn is_stream(headers: &HeaderMap) -> bool {
+pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
 }
 
 /// How far a body was read.
-enum Read {
+pub(crate) enum Read {
     /// To its end.
     Whole(Bytes),
     /// Not to its end, because it is too large, or it has trailers, which nobody keeps.
@@ -131,7 +131,7 @@ enum Read {
 }
 
 /// Reads at most `bytes_max`; gives what was read back, with the rest.
-async fn read<R>(body: R, bytes_max: usize) -> (Read, ResponseBody<R>)
+pub(crate) async fn read<R>(body: R, bytes_max: usize) -> (Read, ResponseBody<R>)
 where
     R: Body<Data = Bytes>,
 {

@@ -1,6 +1,278 @@
 //! The gateway: the same layer around a reverse proxy.
+//!
+//! A request is matched with a route, its caller is verified, and then it goes the way of every
+//! request through this door, with an upstream for a handler. What the upstream does decides: a
+//! status that it sent follows the dialect, a connection that was refused frees the key, and
+//! whatever was sent without an answer is unknown.
 
 pub mod forward;
 pub mod pattern;
+mod proxy;
 pub mod routes;
+mod serve;
 pub mod upstream;
+mod words;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, header};
+use hyper::body::Incoming;
+use onetake_core::{Address, Code, Key, Operation, Scope, Tenant};
+use onetake_engine::{Engine, Slots};
+use tokio::sync::Semaphore;
+
+use self::forward::{Caller, Forwarding};
+use self::pattern::{Pattern, normalise};
+pub use self::proxy::{ForwardKey, GatewayBody, ProxyUpstream};
+use self::proxy::{Proxy, Target};
+use self::routes::{Found, Routes, RoutesError};
+pub use self::serve::{Listening, serve};
+use crate::ask::{AskedPath, MatchedRoute, Refused};
+use crate::body::ResponseBody;
+use crate::dialect::Dialect;
+use crate::idempotency::Idempotency;
+use crate::identity::{self, Gate, Identity};
+use crate::reply::refuse;
+use crate::settings::{Naming, Settings};
+use crate::walk::answer;
+
+/// Where the policy of every route is published (X16).
+pub const POLICY_PATH: &str = "/.well-known/idempotency";
+const HEALTH_PATH: &str = "/healthz";
+const READY_PATH: &str = "/readyz";
+/// How long a store may take to say that it is ready.
+const READY_WITHIN: Duration = Duration::from_secs(2);
+
+/// One route, as it is configured.
+#[derive(Debug)]
+pub struct Route {
+    /// What it matches.
+    pub pattern: Pattern,
+    /// Where its requests go.
+    pub upstream: ProxyUpstream,
+    /// How long the upstream may take; past it the outcome is unknown.
+    pub timeout: Duration,
+    /// How its retries are answered; `None`: everything passes through.
+    pub settings: Option<Settings>,
+    /// Which key the upstream is sent.
+    pub forward_key: ForwardKey,
+    /// What a caller must be allowed to, if anything.
+    pub scope: Option<String>,
+}
+
+/// What a gateway is made of, beside its routes.
+#[derive(Debug)]
+pub struct Parts {
+    /// Who may use it.
+    pub gate: Gate,
+    /// What happens to headers.
+    pub forwarding: Forwarding,
+    /// Whether the credential that we verified is passed on.
+    pub forwards_credentials: bool,
+    /// Whether the subjects of a tenant share their keys.
+    pub shares_scope: bool,
+    /// Requests at once; further ones are refused.
+    pub requests_max: usize,
+    /// New keys a minute by tenant, where that is limited.
+    pub new_keys_per_minute: HashMap<Tenant, u32>,
+}
+
+/// A reverse proxy whose retries are harmless.
+#[derive(Debug)]
+pub struct Gateway {
+    routes: Routes,
+    targets: Vec<Arc<Target>>,
+    door: Idempotency,
+    gate: Gate,
+    shares_scope: bool,
+    places: Semaphore,
+    policy: Bytes,
+    probe: Address,
+}
+
+impl Gateway {
+    /// A gateway on `engine`.
+    ///
+    /// # Errors
+    /// A [`RoutesError`] when two routes collide or one can never match.
+    pub fn new<S: Slots>(
+        engine: Engine<S>,
+        parts: Parts,
+        routes: Vec<Route>,
+    ) -> Result<Self, RoutesError> {
+        let policy = words::policy(&routes);
+        let mut forwarding = parts.forwarding;
+        let mut stripped = parts.gate.reserved().to_vec();
+        if !parts.forwards_credentials {
+            stripped.extend_from_slice(parts.gate.credentials());
+        }
+        forwarding = forwarding.identity_headers(stripped);
+        let forwarding = Arc::new(forwarding);
+        let mut door = Idempotency::by_extension(engine);
+        if !parts.new_keys_per_minute.is_empty() {
+            let limits = parts.new_keys_per_minute;
+            door = door.limit_new_keys(move |tenant| limits.get(tenant).copied());
+        }
+        let mut patterns = Vec::with_capacity(routes.len());
+        let mut targets = Vec::with_capacity(routes.len());
+        for route in routes {
+            targets.push(Arc::new(Target::new(&route, &door, Arc::clone(&forwarding))));
+            patterns.push(route.pattern);
+        }
+        let scope = Scope::tenant_named("onetake").expect("invariant: it is a name");
+        let operation = Operation::new("onetake.ready").expect("invariant: it is a name");
+        let key = Key::new("ready").expect("invariant: it is a key");
+        Ok(Self {
+            routes: Routes::new(patterns)?,
+            targets,
+            door,
+            gate: parts.gate,
+            shares_scope: parts.shares_scope,
+            places: Semaphore::new(parts.requests_max),
+            policy: policy.into(),
+            probe: Address::new(scope, operation, key),
+        })
+    }
+
+    /// Answers one request.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing but who hears the answer, once an execution has begun.
+    pub async fn answer(
+        &self,
+        request: Request<Incoming>,
+        caller: Caller,
+    ) -> Response<GatewayBody> {
+        if let Some(own) = self.own(&request).await {
+            return own.map(whole);
+        }
+        let Ok(_place) = self.places.try_acquire() else {
+            let busy = Refused {
+                code: Code::Busy,
+                detail: "too many requests at once; nothing was executed".into(),
+                retry_after: Some(Duration::from_secs(1)),
+            };
+            return refuse(&busy, &Dialect::ietf()).map(whole);
+        };
+        match self.matched(request, caller.peer).await {
+            Ok((target, request, identity)) => {
+                let proxy = Proxy::new(Arc::clone(&target), caller, identity);
+                let answered = match &target.door {
+                    Some(door) => answer(door, request, proxy).await,
+                    None => proxy.pass(request).await,
+                };
+                match answered {
+                    Ok(response) => response,
+                    Err(never) => match never {},
+                }
+            }
+            Err(refused) => refused.map(whole),
+        }
+    }
+
+    /// What the gateway answers by itself, whatever the routes say.
+    async fn own(&self, request: &Request<Incoming>) -> Option<Response<Bytes>> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return None;
+        }
+        match request.uri().path() {
+            HEALTH_PATH => Some(words::plain("ok\n")),
+            READY_PATH => Some(self.ready().await),
+            POLICY_PATH => Some(words::json(self.policy.clone())),
+            _ => None,
+        }
+    }
+
+    async fn ready(&self) -> Response<Bytes> {
+        let asked = tokio::time::timeout(READY_WITHIN, self.door.walk.ready(&self.probe)).await;
+        if matches!(asked, Ok(Ok(()))) {
+            return words::plain("ok\n");
+        }
+        let down = Refused::new(Code::StoreUnavailable, "the store does not answer");
+        refuse(&down, &Dialect::ietf())
+    }
+
+    /// Finds the route of a request and who sent it.
+    async fn matched(
+        &self,
+        mut request: Request<Incoming>,
+        peer: IpAddr,
+    ) -> Result<(Arc<Target>, Request<Incoming>, Identity), Response<Bytes>> {
+        let ietf = Dialect::ietf();
+        let path = normalise(request.uri().path()).map_err(|error| {
+            refuse(&Refused::new(Code::RequestInvalid, error.to_string()), &ietf)
+        })?;
+        let target = match self.routes.find(request.method(), &path) {
+            Found::Route { index, .. } => Arc::clone(&self.targets[index]),
+            Found::MethodNotAllowed { allow } => return Err(not_allowed(&allow)),
+            Found::None => {
+                let missing = Refused::new(Code::RouteMissing, "no route matches this path");
+                return Err(refuse(&missing, &ietf));
+            }
+        };
+        let dialect = target.dialect();
+        let admitted = self.gate.admit(request.headers(), peer).await;
+        let identity = admitted.and_then(|identity| match &target.scope {
+            Some(scope) => identity.require(scope).map(|()| identity),
+            None => Ok(identity),
+        });
+        let identity = identity.map_err(|refused| unverified(refused, &dialect))?;
+        let mut scope = identity.scope();
+        if self.shares_scope {
+            scope = Scope::tenant_wide(scope.tenant().clone());
+        }
+        let extensions = request.extensions_mut();
+        extensions.insert(scope);
+        extensions.insert(AskedPath(path.as_str().into()));
+        // A route with `**` stands for many operations, each with a path of its own.
+        if let Some(name) = &target.matched {
+            extensions.insert(MatchedRoute(Arc::clone(name)));
+        }
+        Ok((target, request, identity))
+    }
+}
+
+fn whole(bytes: Bytes) -> GatewayBody {
+    ResponseBody::whole(bytes)
+}
+
+fn unverified(refused: identity::Refused, dialect: &Dialect) -> Response<Bytes> {
+    let code = match refused {
+        identity::Refused::Missing(_) => Code::IdentityMissing,
+        identity::Refused::Invalid(_) => Code::IdentityInvalid,
+        identity::Refused::Forbidden(_) => Code::IdentityForbidden,
+        identity::Refused::Unavailable(_) => Code::IdentityUnavailable,
+    };
+    tracing::info!(code = %code, reason = refused.reason(), "a caller was not let in");
+    let mut response = refuse(&Refused::new(code, Cow::from(refused.to_string())), dialect);
+    if let Some(challenge) = refused.challenge() {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    }
+    response
+}
+
+fn not_allowed(allow: &[Method]) -> Response<Bytes> {
+    let refused = Refused::new(Code::RouteMissing, "this path has other methods");
+    let mut response = refuse(&refused, &Dialect::ietf());
+    *response.status_mut() = http::StatusCode::METHOD_NOT_ALLOWED;
+    let names: Vec<_> = allow.iter().map(Method::as_str).collect();
+    if let Ok(names) = HeaderValue::try_from(names.join(", ")) {
+        response.headers_mut().insert(header::ALLOW, names);
+    }
+    response
+}
+
+/// The name that a route gives its operations, where it has one: the pattern without its methods.
+fn matched_name(pattern: &Pattern, settings: Option<&Settings>) -> Option<Arc<str>> {
+    let is_fixed = settings.is_some_and(|settings| matches!(settings.naming, Naming::Fixed(_)));
+    if is_fixed || pattern.has_wildcard() {
+        return None;
+    }
+    let text = pattern.to_string();
+    text.split_once(' ').map(|(_, path)| path.into())
+}

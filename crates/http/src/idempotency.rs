@@ -9,10 +9,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use http::request::Parts;
-use onetake_core::{Ask, NameError, Operation, Report, Scope};
+use onetake_core::{Address, Ask, NameError, Operation, Report, Scope, Standing, Tenant};
 use onetake_engine::{Answer, Attempt, Engine, RunError, Slots};
 
 use crate::layer::IdempotencyLayer;
+use crate::new_keys::NewKeys;
 use crate::settings::Settings;
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -23,11 +24,33 @@ pub(crate) type Execution = Box<dyn FnOnce(Attempt) -> Boxed<'static, Report> + 
 /// An engine on some store.
 pub(crate) trait Walk: Send + Sync {
     fn run(&self, ask: Ask, execution: Execution) -> Boxed<'_, Result<Answer, RunError>>;
+
+    /// Whether an attempt at `address` would be the first that the store knows of.
+    fn is_new<'a>(&'a self, address: &'a Address) -> Boxed<'a, bool>;
+
+    /// Whether the store answers.
+    #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "only a gateway is asked"))]
+    fn ready<'a>(&'a self, probe: &'a Address) -> Boxed<'a, Result<(), RunError>>;
 }
 
 impl<S: Slots> Walk for Engine<S> {
     fn run(&self, ask: Ask, execution: Execution) -> Boxed<'_, Result<Answer, RunError>> {
         Box::pin(Self::run(self, ask, execution))
+    }
+
+    fn is_new<'a>(&'a self, address: &'a Address) -> Boxed<'a, bool> {
+        Box::pin(async move {
+            match self.get(address).await {
+                Ok(found) => found
+                    .is_none_or(|found| matches!(found.value.standing(found.now), Standing::Free)),
+                // Whatever ails the store is said by the walk.
+                Err(_) => false,
+            }
+        })
+    }
+
+    fn ready<'a>(&'a self, probe: &'a Address) -> Boxed<'a, Result<(), RunError>> {
+        Box::pin(async move { self.get(probe).await.map(drop) })
     }
 }
 
@@ -40,6 +63,7 @@ pub struct Idempotency {
     pub(crate) walk: Arc<dyn Walk>,
     identify: Arc<Identify>,
     pub(crate) settings: Arc<Settings>,
+    pub(crate) new_keys: Option<Arc<NewKeys>>,
 }
 
 impl fmt::Debug for Idempotency {
@@ -59,7 +83,7 @@ impl Idempotency {
         identify: impl Fn(&Parts) -> Option<Scope> + Send + Sync + 'static,
     ) -> Self {
         let settings = Arc::new(Settings::default());
-        Self { walk: Arc::new(engine), identify: Arc::new(identify), settings }
+        Self { walk: Arc::new(engine), identify: Arc::new(identify), settings, new_keys: None }
     }
 
     /// Keys live in the [`Scope`] that an earlier layer put into the extensions of a request.
@@ -82,6 +106,17 @@ impl Idempotency {
     #[must_use]
     pub fn with(&self, settings: Settings) -> Self {
         Self { settings: Arc::new(settings), ..self.clone() }
+    }
+
+    /// The same, but a tenant begins at most so many new keys a minute, by `per_minute`; `None`: as
+    /// many as it likes. Replays are not counted.
+    #[must_use]
+    pub fn limit_new_keys(
+        mut self,
+        per_minute: impl Fn(&Tenant) -> Option<u32> + Send + Sync + 'static,
+    ) -> Self {
+        self.new_keys = Some(Arc::new(NewKeys::new(per_minute)));
+        self
     }
 
     /// The same, for an operation with a name of its own.

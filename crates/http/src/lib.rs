@@ -16,6 +16,7 @@ mod idempotency;
 #[cfg(feature = "gateway")]
 pub mod identity;
 mod layer;
+mod new_keys;
 mod reply;
 mod service;
 mod settings;

@@ -8,11 +8,13 @@
 //! It decides nothing. Whoever leaves in the middle leaves an execution that goes on: the handler
 //! runs in a task of the engine.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Request};
 use http_body::Body;
-use onetake_core::Code;
+use onetake_core::{Ask, Code};
 use onetake_engine::{Answer, Attempt, RunError, StoreError};
 
 use crate::ask::{self, Refused, Wanted};
@@ -63,6 +65,7 @@ where
         let scope = door.scope(&parts).ok_or_else(unidentified)?;
         let body = ask::body(body, settings.request_bytes_max, settings.body_within).await?;
         let ask = ask::ask(&parts, &body, wanted, scope, settings)?;
+        room_for(door, &ask).await?;
         Ok((ask, body))
     };
     let (ask, body) = match read.await {
@@ -72,7 +75,11 @@ where
     let place = Place::new();
     let spare = is_spare_needed(settings).then(|| (parts.clone(), body.clone(), handler.clone()));
     let (bytes_max, laid) = (settings.response_bytes_max, place.clone());
+    let (counted, tenant) = (door.new_keys.clone(), ask.address.tenant().clone());
     let execute = move |attempt: Attempt| async move {
+        if let Some(counted) = counted {
+            counted.spend(&tenant, Instant::now());
+        }
         parts.extensions.insert(attempt);
         let ended = handler.call(Request::from_parts(parts, RequestBody::whole(body))).await;
         report(ended, bytes_max, &laid).await
@@ -129,6 +136,17 @@ async fn pass<B, H: Handler<B>>(
 #[allow(clippy::unnecessary_wraps, reason = "it is what everybody else gives")]
 fn refuse<R, E>(refused: &Refused, settings: &Settings) -> Live<R, E> {
     Ok(reply::refuse(refused, &settings.dialect).map(ResponseBody::whole))
+}
+
+/// X15: turns away a key that the store does not know, when its tenant has begun enough of them.
+async fn room_for(door: &Idempotency, ask: &Ask) -> Result<(), Refused> {
+    let Some(new_keys) = &door.new_keys else { return Ok(()) };
+    let wait = new_keys.wait(ask.address.tenant(), Instant::now());
+    if wait.is_zero() || !door.walk.is_new(&ask.address).await {
+        return Ok(());
+    }
+    let detail = "too many new keys; known ones are still answered".into();
+    Err(Refused { code: Code::NewKeysLimited, detail, retry_after: Some(wait) })
 }
 
 fn unidentified() -> Refused {

@@ -489,7 +489,9 @@ async fn the_length_that_is_sent_is_that_of_the_body() {
 #[test]
 fn an_upstream_that_cannot_be_used_says_why() {
     let new = |base: &str, options| {
-        Upstream::new(base.parse().unwrap(), options).map(drop).map_err(|error| error.to_string())
+        Upstream::<Full<Bytes>>::new(base.parse().unwrap(), options)
+            .map(drop)
+            .map_err(|error| error.to_string())
     };
     let scheme = "an upstream is a URL with a scheme, such as `http://127.0.0.1:9000`";
     let credentials = "an upstream's URL has no name and no password; send them in a header";
@@ -524,7 +526,7 @@ fn an_upstream_that_cannot_be_used_says_why() {
         assert_eq!(new(base, options), Err(expected.to_owned()), "{base}");
     }
     let broken = UpstreamOptions::new().roots(tls::only(vec![7]));
-    let error = Upstream::new(Uri::from_static("https://h"), broken).unwrap_err();
+    let error = Upstream::<Full<Bytes>>::new(Uri::from_static("https://h"), broken).unwrap_err();
     assert_eq!(error, UpstreamError::Certificate { at: 0 });
 }
 

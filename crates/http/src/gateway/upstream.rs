@@ -276,24 +276,34 @@ pub struct Place {
     _permit: Arc<OwnedSemaphorePermit>,
 }
 
-/// What is behind the gateway. Clones share connections and places.
-#[derive(Clone)]
-pub struct Upstream(Arc<Inner>);
+/// What is behind the gateway, for requests with bodies of one kind. Clones share connections and
+/// places.
+pub struct Upstream<B = Full<Bytes>>(Arc<Inner<B>>);
 
-struct Inner {
+impl<B> Clone for Upstream<B> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+struct Inner<B> {
     base: Uri,
-    client: Client<Dial, Full<Bytes>>,
+    client: Client<Dial, B>,
     places: Arc<Semaphore>,
     answer_within: Duration,
 }
 
-impl fmt::Debug for Upstream {
+impl<B> fmt::Debug for Upstream<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Upstream").field(&self.0.base).finish()
     }
 }
 
-impl Upstream {
+impl<B> Upstream<B>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     /// An upstream at `base`, `http` or `https`, to whose path those of requests are added.
     ///
     /// Opens no connection. HTTP/1.1 is spoken, and HTTP/2 where TLS agrees on it.
@@ -360,10 +370,7 @@ impl Upstream {
     /// # Cancel safety
     /// Dropped before it was ready, the request may have been sent, wholly or in part, or not. What
     /// was not written by then never will be, and the place is free again.
-    pub async fn send(
-        &self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, SendError> {
+    pub async fn send(&self, request: Request<B>) -> Result<Response<Incoming>, SendError> {
         let place = self.try_place().ok_or(SendError::Busy)?;
         self.send_in(place, request, self.0.answer_within).await
     }
@@ -379,7 +386,7 @@ impl Upstream {
     pub async fn send_in(
         &self,
         place: Place,
-        mut request: Request<Full<Bytes>>,
+        mut request: Request<B>,
         within: Duration,
     ) -> Result<Response<Incoming>, SendError> {
         if !self.is_for_here(&request) {
@@ -407,7 +414,7 @@ impl Upstream {
 
     /// A tunnel is none of an upstream's paths, and a request for another host is a mistake that
     /// must not reach the network.
-    fn is_for_here(&self, request: &Request<Full<Bytes>>) -> bool {
+    fn is_for_here(&self, request: &Request<B>) -> bool {
         let (uri, base) = (request.uri(), &self.0.base);
         request.method() != Method::CONNECT
             && uri.scheme() == base.scheme()
@@ -416,16 +423,23 @@ impl Upstream {
 }
 
 /// Makes what is written say how long it is, in one way and by the body that is there.
-fn frame(request: &mut Request<Full<Bytes>>) {
+fn frame<B: Body>(request: &mut Request<B>) {
     // What came with the caller's request is about the caller's connection.
     request.extensions_mut().clear();
     *request.version_mut() = Version::HTTP_11;
-    let bytes = request.body().size_hint().lower();
+    let bytes = request.body().size_hint().exact();
     let has_body = [Method::POST, Method::PUT, Method::PATCH].contains(request.method());
     let headers = request.headers_mut();
     headers.remove(header::TRANSFER_ENCODING);
-    if bytes > 0 || has_body || headers.contains_key(header::CONTENT_LENGTH) {
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
+    match bytes {
+        // A body that passes through without a known length goes in chunks.
+        None => {
+            headers.remove(header::CONTENT_LENGTH);
+        }
+        Some(0) if !has_body && !headers.contains_key(header::CONTENT_LENGTH) => {}
+        Some(bytes) => {
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
+        }
     }
 }
 

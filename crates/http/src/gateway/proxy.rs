@@ -1,0 +1,235 @@
+//! One request to an upstream, and what is known when it ends.
+//!
+//! The upstream's status is a report of a living owner. A connection that could not be made means
+//! that nothing was sent; anything that breaks afterwards means that nobody knows. The time limit
+//! of the route covers the whole answer, up to its last kept byte.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::Authority;
+use http::{HeaderName, HeaderValue, Request, Response};
+use hyper::body::Incoming;
+use onetake_core::{Address, Code, Operation};
+use onetake_engine::Attempt;
+use tokio::time::{Instant, timeout_at};
+
+use super::forward::{self, Caller, Forwarding, UriError, upstream_uri};
+use super::upstream::{SendError, SentCause, Upstream};
+
+/// An upstream that takes bodies that were read, and bodies that pass through.
+pub type ProxyUpstream = Upstream<RequestBody<Incoming>>;
+use super::{Route, matched_name};
+use crate::ask::Refused;
+use crate::body::{RequestBody, ResponseBody};
+use crate::dialect::Dialect;
+use crate::execute::{Ended, Live, Read, is_stream, read};
+use crate::idempotency::Idempotency;
+use crate::identity::{Identity, PRINCIPAL_HEADER, TENANT_HEADER};
+use crate::reply::refuse;
+use crate::walk::Handler;
+
+const ATTEMPT: HeaderName = HeaderName::from_static("onetake-attempt");
+const RECOVERY: HeaderName = HeaderName::from_static("onetake-recovery");
+
+/// The body of a gateway's response: the upstream's, or what was read of it, or ours.
+pub type GatewayBody = ResponseBody<ResponseBody<Incoming>>;
+
+/// Which key an upstream is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ForwardKey {
+    /// The caller's own.
+    #[default]
+    Raw,
+    /// One that no other tenant or subject can have.
+    Scoped,
+}
+
+/// Where the requests of one route go.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) door: Option<Idempotency>,
+    pub(super) matched: Option<Arc<str>>,
+    pub(super) scope: Option<String>,
+    upstream: ProxyUpstream,
+    authority: Authority,
+    timeout: Duration,
+    forward_key: ForwardKey,
+    forwarding: Arc<Forwarding>,
+    response_bytes_max: usize,
+}
+
+impl Target {
+    pub(super) fn new(route: &Route, door: &Idempotency, forwarding: Arc<Forwarding>) -> Self {
+        Self {
+            door: route.settings.clone().map(|settings| door.with(settings)),
+            matched: matched_name(&route.pattern, route.settings.as_ref()),
+            scope: route.scope.clone(),
+            authority: route.upstream.authority().clone(),
+            upstream: route.upstream.clone(),
+            timeout: route.timeout,
+            forward_key: route.forward_key,
+            forwarding,
+            response_bytes_max: route.settings.as_ref().map_or(0, |own| own.response_bytes_max),
+        }
+    }
+
+    pub(super) fn dialect(&self) -> Dialect {
+        let own = self.door.as_ref().map(|door| door.settings.dialect().clone());
+        own.unwrap_or_default()
+    }
+
+    fn refused(&self, code: Code, detail: &'static str) -> Response<Bytes> {
+        refuse(&Refused::new(code, detail), &self.dialect())
+    }
+}
+
+/// One request of one caller on its way.
+#[derive(Debug, Clone)]
+pub(super) struct Proxy {
+    target: Arc<Target>,
+    caller: Caller,
+    identity: Identity,
+}
+
+type Answered = Ended<ResponseBody<Incoming>, Infallible>;
+
+impl Proxy {
+    pub(super) const fn new(target: Arc<Target>, caller: Caller, identity: Identity) -> Self {
+        Self { target, caller, identity }
+    }
+
+    /// Sends a request that nobody deduplicates, and passes the answer on as it comes.
+    pub(super) async fn pass(
+        self,
+        request: Request<Incoming>,
+    ) -> Live<ResponseBody<Incoming>, Infallible> {
+        let ended = self.call(request.map(RequestBody::passed)).await;
+        Ok(match ended {
+            Ended::Responded(response) => response.map(ResponseBody::passed),
+            Ended::NotSent(response) | Ended::Unknown(response) => {
+                response.map(ResponseBody::whole)
+            }
+            Ended::Failed(never) => match never {},
+        })
+    }
+
+    /// The request as the upstream gets it.
+    fn addressed(
+        &self,
+        request: Request<RequestBody<Incoming>>,
+    ) -> Result<Request<RequestBody<Incoming>>, UriError> {
+        let target = &*self.target;
+        let (mut parts, body) = request.into_parts();
+        let uri = upstream_uri(target.upstream.base(), &parts.uri)?;
+        let headers = &mut parts.headers;
+        target.forwarding.request(headers, &parts.uri, &self.caller, &target.authority);
+        let scope = self.identity.scope();
+        set(headers, TENANT_HEADER, scope.tenant().as_str());
+        if let Some(principal) = scope.principal() {
+            set(headers, PRINCIPAL_HEADER, principal.as_str());
+        }
+        if let Some(attempt) = parts.extensions.get::<Attempt>() {
+            headers.insert(ATTEMPT, HeaderValue::from(attempt.number));
+            if attempt.recovery {
+                headers.insert(RECOVERY, HeaderValue::from_static("true"));
+            }
+            if let (Some(key), Some(door)) = (&attempt.key, &target.door) {
+                let header = door.settings.dialect().key_header.clone();
+                match target.forward_key {
+                    // As it came, quotes and all; one that we made is set.
+                    ForwardKey::Raw if headers.contains_key(&header) => {}
+                    ForwardKey::Raw => set(headers, header, key.as_str()),
+                    ForwardKey::Scoped => {
+                        let operation = Operation::new("forwarded");
+                        let operation = operation.expect("invariant: it is a name");
+                        let address = Address::new(scope, operation, key.clone());
+                        set(headers, header, &crate::ask::hex(address.slot().digest()));
+                    }
+                }
+            }
+        }
+        parts.uri = uri;
+        // What was for us stays here.
+        parts.extensions = http::Extensions::new();
+        parts.version = http::Version::HTTP_11;
+        Ok(Request::from_parts(parts, body))
+    }
+
+    fn broken(&self, error: SendError) -> Answered {
+        let target = &*self.target;
+        tracing::warn!(%error, upstream = %target.authority, "an upstream did not answer");
+        let soon = |code, detail: &'static str| {
+            let retry_after = Some(Duration::from_secs(1));
+            refuse(&Refused { code, detail: detail.into(), retry_after }, &target.dialect())
+        };
+        match error {
+            SendError::NotSent { .. } => Ended::NotSent(soon(
+                Code::UpstreamUnreachable,
+                "the upstream cannot be reached; nothing was sent",
+            )),
+            SendError::Busy => Ended::NotSent(soon(
+                Code::Busy,
+                "too many requests to the upstream at once; nothing was sent",
+            )),
+            SendError::Unknown { why: SentCause::Timeout } => self.too_slow(),
+            SendError::Unknown { .. } => Ended::Unknown(target.refused(
+                Code::UpstreamFailed,
+                "the upstream broke off after the request was sent; the outcome is unknown",
+            )),
+        }
+    }
+
+    fn too_slow(&self) -> Answered {
+        Ended::Unknown(self.target.refused(
+            Code::UpstreamTimeout,
+            "the upstream did not answer in time; the outcome is unknown",
+        ))
+    }
+}
+
+impl Handler<Incoming> for Proxy {
+    type Body = ResponseBody<Incoming>;
+    type Error = Infallible;
+
+    async fn call(self, request: Request<RequestBody<Incoming>>) -> Answered {
+        let is_keyed = request.extensions().get::<Attempt>().is_some();
+        let deadline = Instant::now() + self.target.timeout;
+        let request = match self.addressed(request) {
+            Ok(request) => request,
+            Err(UriError::NoPath | UriError::TooLong) => {
+                let detail = "this path cannot be asked of the upstream";
+                return Ended::NotSent(self.target.refused(Code::RequestInvalid, detail));
+            }
+        };
+        let Some(place) = self.target.upstream.try_place() else {
+            return self.broken(SendError::Busy);
+        };
+        let within = self.target.timeout;
+        let response = match self.target.upstream.send_in(place, request, within).await {
+            Ok(response) => response,
+            Err(error) => return self.broken(error),
+        };
+        let (mut parts, body) = response.into_parts();
+        forward::response(&mut parts.headers, parts.version);
+        if !is_keyed || is_stream(&parts.headers) {
+            return Ended::Responded(Response::from_parts(parts, ResponseBody::passed(body)));
+        }
+        match timeout_at(deadline, read(body, self.target.response_bytes_max)).await {
+            Ok((Read::Whole(_) | Read::Not, body)) => {
+                Ended::Responded(Response::from_parts(parts, body))
+            }
+            Ok((Read::Broken, _)) => self.broken(SendError::Unknown { why: SentCause::Closed }),
+            Err(_) => self.too_slow(),
+        }
+    }
+}
+
+fn set(headers: &mut http::HeaderMap, name: HeaderName, value: &str) {
+    // Names of tenants may be any text; a header takes it as bytes.
+    if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
+        headers.insert(name, value);
+    }
+}

@@ -1,0 +1,108 @@
+//! Serves a gateway on a listener: bounded connections, none that dawdles, an end on request.
+//!
+//! Speaks HTTP/1.1 and HTTP/2 without TLS. Knows nothing of routes, and never keeps the process
+//! alive for a client that does not go away.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::uri::Scheme;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::Gateway;
+use super::forward::Caller;
+
+/// How long accepting pauses after it failed; most likely there are too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The bounds of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listening {
+    /// Connections at once; further ones wait to be accepted.
+    pub connections_max: usize,
+    /// How long a client may take to send the head of a request.
+    pub head_within: Duration,
+    /// The largest head of a request, in bytes.
+    pub head_bytes_max: usize,
+    /// How long requests under way may take once the end was asked for.
+    pub end_within: Duration,
+}
+
+impl Default for Listening {
+    fn default() -> Self {
+        Self {
+            connections_max: 10_000,
+            head_within: Duration::from_secs(10),
+            head_bytes_max: 64 * 1024,
+            end_within: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Serves `gateway` on `listener` until `end`, then lets requests under way finish for a while.
+///
+/// # Cancel safety
+/// Dropping the future closes the listener and every connection at once; executions go on.
+pub async fn serve(
+    listener: TcpListener,
+    gateway: Arc<Gateway>,
+    bounds: Listening,
+    end: impl Future<Output = ()> + Send,
+) {
+    let places = Arc::new(Semaphore::new(bounds.connections_max));
+    let (graceful, mut connections) = (GracefulShutdown::new(), JoinSet::new());
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(bounds.head_within)
+        .max_buf_size(bounds.head_bytes_max.max(8 * 1024));
+    let header_list_max = u32::try_from(bounds.head_bytes_max).unwrap_or(u32::MAX);
+    builder.http2().timer(TokioTimer::new()).max_header_list_size(header_list_max);
+    let accept = async {
+        loop {
+            let place = Arc::clone(&places).acquire_owned().await;
+            let place = place.expect("invariant: the semaphore is never closed");
+            let (stream, peer) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            // Answers are small and wanted at once.
+            drop(stream.set_nodelay(true));
+            let gateway = Arc::clone(&gateway);
+            let answer = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                let gateway = Arc::clone(&gateway);
+                let version = request.version();
+                let caller = Caller { peer: peer.ip(), scheme: Scheme::HTTP, version };
+                async move { Ok::<_, Infallible>(gateway.answer(request, caller).await) }
+            });
+            let connection = builder.serve_connection(TokioIo::new(stream), answer).into_owned();
+            let connection = graceful.watch(connection);
+            while connections.try_join_next().is_some() {}
+            connections.spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(error = %error, "a connection ended early");
+                }
+                drop(place);
+            });
+        }
+    };
+    tokio::select! {
+        () = accept => {}
+        () = end => {}
+    }
+    drop(listener);
+    let _ = timeout(bounds.end_within, graceful.shutdown()).await;
+}
