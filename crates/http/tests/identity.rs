@@ -796,11 +796,12 @@ mod tokens {
 mod keys_of_an_issuer {
     //! How the public keys of an issuer come, change and go.
 
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
     use bytes::Bytes;
     use jsonwebtoken::encode;
-    use onetake_http::identity::{FetchError, Gate, JwtSettings};
+    use onetake_http::identity::{FetchError, FetchKeys, Gate, JwtSettings};
     use tokio::task::JoinSet;
 
     use crate::kit::{
@@ -845,6 +846,62 @@ mod keys_of_an_issuer {
         let unfit = naming(&signer, "other".to_owned());
         assert_eq!(said(bearer(&gate, &unfit).await), UNFIT);
         assert_eq!(server.asked(), 2);
+    }
+
+    #[tokio::test]
+    async fn aging_keys_are_fetched_again_and_nobody_waits_for_it() {
+        let (clock, times) = clock();
+        let (old, new) = (Signer::ed25519("old", 1), Signer::ed25519("new", 2));
+        let source = Source::held(&[&old]);
+        source.let_through(1);
+        let gate = source.gate(&times);
+        jwt(&gate).warm().await.unwrap();
+        clock.advance(Duration::from_secs(600));
+        // The source hangs, and callers with a known key do not notice.
+        assert_eq!(said(bearer(&gate, &lasting(&old)).await), "acme/ann");
+        settled(|| source.asked() == 2).await;
+        assert_eq!(said(bearer(&gate, &lasting(&old)).await), "acme/ann");
+        source.publish(Ok(key_set(&[&new])));
+        source.let_through(1);
+        assert_eq!(said(bearer(&gate, &lasting(&new)).await), "acme/ann");
+        assert_eq!(said(bearer(&gate, &lasting(&old)).await), UNFIT);
+        assert_eq!(source.asked(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_source_that_panics_is_one_that_failed() {
+        let (clock, times) = clock();
+        let signer = Signer::ed25519("k", 1);
+        let source = Fragile { has_broken: AtomicBool::new(false), keys: key_set(&[&signer]) };
+        let gate = Gate::Jwt(settings().build_with(source, &times).unwrap());
+        assert_eq!(said(bearer(&gate, &lasting(&signer)).await), UNKNOWN);
+        clock.advance(Duration::from_secs(30));
+        assert_eq!(said(bearer(&gate, &lasting(&signer)).await), "acme/ann");
+    }
+
+    /// Panics the first time.
+    struct Fragile {
+        has_broken: AtomicBool,
+        keys: Bytes,
+    }
+
+    impl FetchKeys for Fragile {
+        async fn fetch(&self) -> Result<Bytes, FetchError> {
+            assert!(self.has_broken.swap(true, Ordering::SeqCst), "the first time");
+            Ok(self.keys.clone())
+        }
+    }
+
+    /// Lets other tasks go on until `is_so`, or for as long as any could need.
+    async fn settled(is_so: impl Fn() -> bool) {
+        const TURNS_MAX: usize = 10_000;
+        for _ in 0..TURNS_MAX {
+            if is_so() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("it never came to that");
     }
 
     #[tokio::test]
@@ -933,9 +990,7 @@ mod keys_of_an_issuer {
             let (gate, token) = (gate.clone(), signer.token());
             callers.spawn(async move { said(bearer(&gate, &token).await) });
         }
-        while source.asked() == 0 {
-            tokio::task::yield_now().await;
-        }
+        settled(|| source.asked() == 1).await;
         source.let_through(1);
         for heard in callers.join_all().await {
             assert_eq!(heard, "acme/ann");
@@ -952,9 +1007,7 @@ mod keys_of_an_issuer {
             let (gate, token) = (gate.clone(), signer.token());
             tokio::spawn(async move { bearer(&gate, &token).await.is_ok() })
         };
-        while source.asked() == 0 {
-            tokio::task::yield_now().await;
-        }
+        settled(|| source.asked() == 1).await;
         caller.abort();
         assert!(caller.await.unwrap_err().is_cancelled());
         source.let_through(1);
