@@ -869,6 +869,44 @@ mod keys_of_an_issuer {
     }
 
     #[tokio::test]
+    async fn a_gate_that_was_idle_does_not_begin_with_a_key_that_was_withdrawn() {
+        let (clock, times) = clock();
+        let (old, new) = (Signer::ed25519("old", 1), Signer::ed25519("new", 2));
+        let source = Source::of(&[&old]);
+        let gate = source.gate(&times);
+        assert_eq!(said(bearer(&gate, &lasting(&old)).await), "acme/ann");
+        source.publish(Ok(key_set(&[&new])));
+        clock.advance(Duration::from_secs(20 * 60));
+        assert_eq!(said(bearer(&gate, &lasting(&old)).await), UNFIT);
+        assert_eq!(source.asked(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_a_source_that_is_down() {
+        let began = tokio::time::Instant::now();
+        let (clock, times) = clock();
+        let signer = Signer::ed25519("k", 1);
+        let source = Source::held(&[&signer]);
+        source.let_through(2);
+        let gate = source.gate(&times);
+        jwt(&gate).warm().await.unwrap();
+        source.publish(Err(FetchError::Unreachable));
+        clock.advance(Duration::from_secs(20 * 60));
+        assert_eq!(said(bearer(&gate, &lasting(&signer)).await), "acme/ann", "it was tried once");
+        for asked in 3..6 {
+            clock.advance(Duration::from_secs(30));
+            // The source hangs; were this caller to wait, virtual time would go on.
+            assert_eq!(said(bearer(&gate, &lasting(&signer)).await), "acme/ann");
+            settled(|| source.asked() == asked).await;
+            assert_eq!(said(bearer(&gate, &lasting(&signer)).await), "acme/ann");
+            source.let_through(1);
+            let unfit = naming(&signer, "other".to_owned());
+            assert_eq!(said(bearer(&gate, &unfit).await), MAYBE);
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test]
     async fn a_source_that_panics_is_one_that_failed() {
         let (clock, times) = clock();
         let signer = Signer::ed25519("k", 1);

@@ -24,6 +24,9 @@ use super::key_set::KeySet;
 pub(super) struct Pace {
     /// From this age on they are fetched again, while they go on being used.
     refresh_after: Duration,
+    /// From this age on they are not used before they were fetched again, unless that failed: a
+    /// gate that nobody used for a while must not begin with a key that was withdrawn meanwhile.
+    overdue_after: Duration,
     /// Two fetches are at least so far apart.
     apart: Duration,
     /// Keys that are older verify nothing.
@@ -36,6 +39,7 @@ impl Pace {
     /// For a source on the network.
     pub(super) const NETWORK: Self = Self {
         refresh_after: Duration::from_secs(10 * 60),
+        overdue_after: Duration::from_secs(20 * 60),
         apart: Duration::from_secs(30),
         good_for: Duration::from_secs(24 * 60 * 60),
         fetch_within: Duration::from_secs(5),
@@ -44,6 +48,7 @@ impl Pace {
     /// For a file: a look at it costs little, and a change should count soon.
     pub(super) const FILE: Self = Self {
         refresh_after: Duration::from_secs(5),
+        overdue_after: Duration::from_secs(10),
         apart: Duration::from_secs(1),
         ..Self::NETWORK
     };
@@ -71,7 +76,10 @@ struct State {
     good: Option<Good>,
     /// When the last fetch began.
     asked_at: Option<Timestamp>,
-    progress: Progress,
+    /// Whether a fetch is under way.
+    is_fetching: bool,
+    /// Whether the last fetch that ended came to nothing.
+    has_failed: bool,
 }
 
 /// Keys that were fetched and read.
@@ -81,21 +89,14 @@ struct Good {
     at: Timestamp,
 }
 
-/// How it goes with the last fetch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Progress {
-    #[default]
-    Idle,
-    Running,
-    Failed,
-}
-
 /// What a look at the keys comes to.
 enum Look {
     /// These will do.
     Has(Arc<KeySet>),
     /// These will do, and it is time to ask for newer ones.
     Aging(Arc<KeySet>),
+    /// These would do, but it is high time to ask for newer ones.
+    Overdue(Arc<KeySet>),
     /// None of those known will do.
     Lacks,
     /// There are none that may be used.
@@ -137,7 +138,7 @@ impl KeyRing {
                 self.ask();
                 return Ok(set);
             }
-            Look::Lacks | Look::Empty => {
+            Look::Overdue(_) | Look::Lacks | Look::Empty => {
                 if self.ask() {
                     // The task ends within its time limit, and its end is told in any case.
                     let _ = ended.changed().await;
@@ -145,11 +146,11 @@ impl KeyRing {
             }
         }
         match self.shared.look(&will_do) {
-            Look::Has(set) | Look::Aging(set) => Ok(set),
+            Look::Has(set) | Look::Aging(set) | Look::Overdue(set) => Ok(set),
             Look::Empty => Err(Refused::Unavailable("the keys of the issuer are not known")),
-            Look::Lacks if self.shared.state().progress == Progress::Failed => Err(
-                Refused::Unavailable("the key of the token may be new, and none can be fetched"),
-            ),
+            Look::Lacks if self.shared.state().has_failed => Err(Refused::Unavailable(
+                "the key of the token may be new, and none can be fetched",
+            )),
             Look::Lacks => Err(Refused::Invalid("no key of the issuer fits the token")),
         }
     }
@@ -159,7 +160,7 @@ impl KeyRing {
         let shared = &self.shared;
         {
             let mut state = shared.state();
-            if state.progress == Progress::Running {
+            if state.is_fetching {
                 return true;
             }
             let now = shared.clock.now();
@@ -167,7 +168,7 @@ impl KeyRing {
                 return false;
             }
             state.asked_at = Some(now);
-            state.progress = Progress::Running;
+            state.is_fetching = true;
         }
         let turn = Turn(Arc::clone(shared));
         let task = AbortOnDropHandle::new(tokio::spawn(turn.take()));
@@ -199,10 +200,16 @@ impl Shared {
         if age >= self.pace.good_for {
             return Look::Empty;
         }
-        match (will_do(&good.set), age >= self.pace.refresh_after) {
-            (false, _) => Look::Lacks,
-            (true, false) => Look::Has(Arc::clone(&good.set)),
-            (true, true) => Look::Aging(Arc::clone(&good.set)),
+        if !will_do(&good.set) {
+            return Look::Lacks;
+        }
+        let set = Arc::clone(&good.set);
+        // While the source is down nobody is kept waiting for it.
+        let is_overdue = age >= self.pace.overdue_after && !state.has_failed;
+        match (is_overdue, age >= self.pace.refresh_after) {
+            (true, _) => Look::Overdue(set),
+            (false, true) => Look::Aging(set),
+            (false, false) => Look::Has(set),
         }
     }
 
@@ -218,7 +225,8 @@ impl Shared {
             (None, Some(good)) => good.at = at,
             (None, None) => unreachable!("invariant: only a known set can be the same"),
         }
-        state.progress = Progress::Idle;
+        state.has_failed = false;
+        state.is_fetching = false;
         Ok(())
     }
 }
@@ -241,9 +249,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let mut state = self.0.state();
         // Still running means that it did not come to good keys, be it by a panic.
-        if state.progress == Progress::Running {
-            state.progress = Progress::Failed;
-        }
+        state.has_failed = std::mem::take(&mut state.is_fetching);
         drop(state);
         self.0.ended.send_modify(|count| *count = count.wrapping_add(1));
     }
