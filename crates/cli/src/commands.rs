@@ -1,5 +1,6 @@
 //! The commands, one file each. No command knows another.
 
+pub(crate) mod check;
 pub(crate) mod demo;
 pub(crate) mod keys;
 pub(crate) mod serve;

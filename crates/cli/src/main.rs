@@ -7,6 +7,7 @@ mod admin;
 mod check;
 mod client;
 mod commands;
+mod config;
 mod exit;
 mod operator;
 mod out;
@@ -18,7 +19,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use tokio::runtime::Runtime;
 
-use crate::commands::{demo, keys, serve, store};
+use crate::commands::{check as check_config, demo, keys, serve, store};
 use crate::exit::Exit;
 
 /// One operation, one execution: every retry gets the same take.
@@ -33,6 +34,9 @@ struct Cli {
 enum Command {
     /// Show on this machine what becomes of retries: seven scenes, a real side effect, one table
     Demo(demo::Args),
+    /// Check the configuration, and show what would run
+    #[command(after_help = exit::HELP)]
+    Check(check_config::Args),
     /// Look at keys, and settle them by hand
     #[command(after_help = exit::HELP)]
     Keys(Box<keys::Args>),
@@ -47,6 +51,7 @@ enum Command {
 fn main() -> ExitCode {
     let (ended, json) = match Cli::parse().command {
         Command::Demo(args) => return demo_code(demo::run(&args)),
+        Command::Check(args) => (check_config::run(&args), args.json),
         Command::Keys(args) => (block_on(keys::run(&args)), args.target.json),
         Command::Store(args) => (block_on(store::run(&args)), args.target.json),
         Command::Serve(args) => (block_on(serve::run(&args)), false),

@@ -1,0 +1,320 @@
+//! `[defaults]` and `[[route]]`, checked: what a route says, then the defaults, then what is built
+//! in.
+//!
+//! Which requests a pattern matches, and whether two routes meet, is for the gateway to say; here
+//! a pattern is only methods and a path.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hyper::Uri;
+use onetake::core::{Filters, Pointer, PolicyError};
+use onetake::{OnUnknown, Operation, Policy};
+use serde::Serialize;
+
+use super::auth::ScopeRule;
+use super::bounds;
+use super::dialect::{self, DialectName, Dialects};
+use super::problem::{Place, Problems, Spot, quoted};
+use super::raw::{Fingerprint, Route, Settings};
+use super::read::{Given, Options, sure};
+use super::server::as_usize;
+use super::shown;
+use super::value::{Plain, Span, Unknown, Url, choice};
+
+/// The longest that equal requests without a key may count as one.
+const WINDOW_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// The largest request that is taken: it is held in memory.
+const REQUEST_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// The largest response that is kept: beside its headers it must fit into a record.
+const RESPONSE_BYTES_MAX: u64 = 15 * 1024 * 1024;
+
+choice! {
+    /// Whether a key is needed.
+    KeyRule {
+        /// A request without one is refused.
+        "required" => Required,
+        /// A request without one passes unprotected.
+        "optional" => Optional,
+        /// A request without one is recognised by its content.
+        "fingerprint" => Fingerprint,
+    }
+}
+
+choice! {
+    /// What happens when the store cannot be reached.
+    StoreDown {
+        /// Requests are refused.
+        "refuse" => Refuse,
+        /// Requests pass unprotected.
+        "pass" => Pass,
+    }
+}
+
+choice! {
+    /// The key that the upstream sees.
+    ForwardKey {
+        /// The caller's.
+        "raw" => Raw,
+        /// One that no other tenant has.
+        "scoped" => Scoped,
+    }
+}
+
+choice! {
+    /// Whether duplicates are answered.
+    Mode {
+        /// They are.
+        "enforce" => Enforce,
+        /// They are only reported.
+        "observe" => Observe,
+    }
+}
+
+/// Whether a key is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum KeyUse {
+    /// What the dialect says.
+    ByDialect,
+    /// A request without one is refused.
+    Required,
+    /// A request without one passes unprotected.
+    Optional,
+    /// A request without one is recognised by its content.
+    Fingerprint {
+        /// For so long.
+        #[serde(serialize_with = "shown::span")]
+        window: Duration,
+    },
+}
+
+/// What of a request counts.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct FingerprintConfig {
+    /// Fields of a JSON body that do not.
+    #[serde(serialize_with = "shown::display_all")]
+    pub(crate) ignore: Vec<Pointer>,
+    /// Whether the query does.
+    pub(crate) query: bool,
+    /// Whether JSON is compared by meaning.
+    pub(crate) json: bool,
+}
+
+/// What holds for the requests of a route.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct RouteSettings {
+    /// The contract with callers.
+    pub(crate) dialect: DialectName,
+    /// Whether a key is needed.
+    pub(crate) key: KeyUse,
+    /// Lease, retention, limits, and what is final.
+    #[serde(serialize_with = "shown::policy")]
+    pub(crate) policy: Policy,
+    /// Where to ask what came of it, with `{key}` in it, where the outcome is probed.
+    pub(crate) probe: Option<String>,
+    /// What happens when the store cannot be reached.
+    pub(crate) store_down: StoreDown,
+    /// The largest request body.
+    pub(crate) max_request: usize,
+    /// The largest response that is kept.
+    pub(crate) max_stored_response: usize,
+    /// What of a request counts.
+    pub(crate) fingerprint: FingerprintConfig,
+    /// The key that the upstream sees.
+    pub(crate) forward_key: ForwardKey,
+    /// Whether duplicates are answered.
+    pub(crate) mode: Mode,
+    /// Whose keys are one space.
+    pub(crate) scope: ScopeRule,
+}
+
+/// A route.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct RouteConfig {
+    /// Methods and a path, as they were written.
+    #[serde(rename = "match")]
+    pub(crate) pattern: String,
+    /// The name of what is done; none for the match itself.
+    #[serde(serialize_with = "shown::operation")]
+    pub(crate) operation: Option<Operation>,
+    /// Whether requests pass without being looked at: any method, and no operation.
+    pub(crate) passes_through: bool,
+    /// Where requests are sent.
+    #[serde(serialize_with = "shown::display")]
+    pub(crate) upstream: Uri,
+    /// What holds for them.
+    pub(crate) settings: RouteSettings,
+    /// Where it was given.
+    pub(crate) place: Place,
+}
+
+/// What settings are resolved against.
+#[derive(Debug)]
+pub(super) struct Grounds<'a> {
+    /// The dialects of the user's own.
+    pub(super) dialects: &'a Dialects,
+    /// What `[defaults]` says, above what is built in.
+    pub(super) defaults: &'a Settings,
+    /// What `[auth]` says.
+    pub(super) scope: ScopeRule,
+}
+
+/// Checks every `[[route]]`.
+pub(super) fn routes(
+    raw: Vec<(Given<Route>, Settings)>,
+    grounds: &Grounds<'_>,
+    problems: &mut Problems,
+) -> Vec<RouteConfig> {
+    let mut patterns = BTreeMap::<String, Spot>::new();
+    let mut all = Vec::new();
+    for (given, own) in raw {
+        let Some(pattern) = &given.value.r#match else { continue };
+        let Plain(text) = &pattern.value;
+        if let Some(first) = patterns.insert(text.clone(), pattern.spot.clone()) {
+            let first = problems.place(&first);
+            pattern.refuse(problems, format!("there is a route of this match already, at {first}"));
+        }
+        let Some(methods) = methods_of(pattern, problems) else { continue };
+        let key = own.key.as_ref().or(grounds.defaults.key.as_ref()).map(|given| given.value);
+        if let Some(window) = own.window.as_ref().filter(|_| key != Some(KeyRule::Fingerprint)) {
+            window.refuse(problems, "this means something with key = \"fingerprint\" only");
+        }
+        let upstream = own.upstream.as_ref().or(grounds.defaults.upstream.as_ref());
+        let Some(Url(upstream)) = upstream.map(|given| given.value.clone()) else {
+            let what = "the route has no `upstream`, and [defaults] has none either";
+            pattern.refuse(problems, what);
+            continue;
+        };
+        let operation = given.value.operation.as_ref().map(|given| given.value.clone());
+        all.push(RouteConfig {
+            pattern: text.clone(),
+            passes_through: methods == "*" && operation.is_none(),
+            operation,
+            upstream,
+            settings: settings(own, grounds, problems),
+            place: problems.place(&given.spot),
+        });
+    }
+    all
+}
+
+/// The methods of a pattern, if it is methods and a path at all.
+fn methods_of(pattern: &Given<Plain>, problems: &mut Problems) -> Option<String> {
+    let Plain(text) = &pattern.value;
+    let is_method = |word: &str| {
+        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
+    };
+    let methods = text.split_once(' ').filter(|(methods, path)| {
+        let path = path.trim();
+        let is_path = path.starts_with('/') && !path.contains(char::is_whitespace);
+        is_path && (*methods == "*" || methods.split(',').all(is_method))
+    });
+    if methods.is_none() {
+        let what = format!(
+            "{} is not methods and a path, such as \"POST,PATCH /orders/{{id}}\" or \"* /**\"",
+            quoted(text)
+        );
+        pattern.refuse(problems, what);
+    }
+    methods.map(|(methods, _)| methods.to_owned())
+}
+
+/// What `own` comes to, with the defaults below it.
+pub(super) fn settings(
+    own: Settings,
+    grounds: &Grounds<'_>,
+    problems: &mut Problems,
+) -> RouteSettings {
+    let tables = [&grounds.defaults.statuses, &own.statuses].map(Clone::clone);
+    let fingerprints = [&own.fingerprint, &grounds.defaults.fingerprint].map(Clone::clone);
+    let raw = own.or(grounds.defaults.clone());
+    let dialect = dialect::find(&sure(raw.dialect.clone()), grounds.dialects, problems);
+    let mut rules = dialect.statuses();
+    for table in tables.iter().flatten() {
+        rules = dialect::overridden(&rules, Some(&table.value), problems);
+    }
+    let policy = policy(&raw, dialect.base().policy().statuses(rules), problems);
+    let window = bounds::span(&sure(raw.window), Duration::from_millis(1)..=WINDOW_MAX, problems);
+    let key = raw.key.map_or(KeyUse::ByDialect, |given| match given.value {
+        KeyRule::Required => KeyUse::Required,
+        KeyRule::Optional => KeyUse::Optional,
+        KeyRule::Fingerprint => KeyUse::Fingerprint { window },
+    });
+    let probe = raw.unknown.and_then(|given| match given.value {
+        Unknown::Probe(url) => Some(url),
+        Unknown::Hold | Unknown::Retry => None,
+    });
+    let (request, response) = (sure(raw.max_request), sure(raw.max_stored_response));
+    RouteSettings {
+        dialect,
+        key,
+        policy,
+        probe,
+        store_down: sure(raw.store_down).value,
+        max_request: as_usize(bounds::size(&request, 1..=REQUEST_BYTES_MAX, problems)),
+        max_stored_response: as_usize(bounds::size(&response, 0..=RESPONSE_BYTES_MAX, problems)),
+        fingerprint: fingerprint(fingerprints, problems),
+        forward_key: sure(raw.forward_key).value,
+        mode: sure(raw.mode).value,
+        scope: raw.scope.map_or(grounds.scope, |given| given.value),
+    }
+}
+
+/// Builds the policy, and asks it about each setting alone so that every fault is told.
+fn policy(raw: &Settings, base: onetake::core::PolicyBuilder, problems: &mut Problems) -> Policy {
+    let mut whole = base.clone();
+    let mut told = |spot: &Spot, option: &str, built: Result<Policy, PolicyError>| match built {
+        Err(PolicyError::OutOfBounds { given, min, max, .. }) => {
+            problems.value(spot, option, bounds::out_of(given, min, max));
+        }
+        Err(error) => problems.value(spot, option, error),
+        Ok(_) => {}
+    };
+    let spans = [
+        (&raw.lease, onetake::core::PolicyBuilder::lease as fn(_, _) -> _),
+        (&raw.timeout, onetake::core::PolicyBuilder::timeout),
+        (&raw.answer_within, onetake::core::PolicyBuilder::answer_within),
+        (&raw.retention, onetake::core::PolicyBuilder::retention),
+    ];
+    for (given, set) in spans {
+        let Some(given) = given else { continue };
+        let Span(span) = given.value;
+        // What is asked about the retention depends on the dialect, so nothing else may differ.
+        told(&given.spot, &given.option, set(base.clone(), span).build());
+        whole = set(whole, span);
+    }
+    if let Some(given) = &raw.in_flight {
+        told(&given.spot, &given.option, base.on_in_flight(given.value).build());
+        whole = whole.on_in_flight(given.value);
+    }
+    if let Some(given) = &raw.unknown {
+        whole = whole.on_unknown(match given.value {
+            Unknown::Hold => OnUnknown::Hold,
+            Unknown::Retry => OnUnknown::Retry,
+            Unknown::Probe(_) => OnUnknown::Probe,
+        });
+    }
+    whole.build().unwrap_or_default()
+}
+
+/// What of a request counts: each part from the route, or else from the defaults.
+fn fingerprint(
+    given: [Option<Given<Fingerprint>>; 2],
+    problems: &mut Problems,
+) -> FingerprintConfig {
+    let none = Fingerprint::default();
+    let merged = given
+        .into_iter()
+        .flatten()
+        .fold(none, |above, below| above.or(below.value))
+        .or(Fingerprint::built_in());
+    let (ignore, json) = (sure(merged.ignore), sure(merged.json).value);
+    if !json && !ignore.value.is_empty() {
+        ignore.refuse(problems, "fields can be ignored with json = true only");
+    }
+    if let Err(error) = Filters::new(ignore.value.iter().cloned(), []) {
+        ignore.refuse(problems, error);
+    }
+    FingerprintConfig { ignore: ignore.value, query: sure(merged.query).value, json }
+}
