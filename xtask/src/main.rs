@@ -7,6 +7,7 @@ mod bench;
 mod check;
 mod hooks;
 mod plant;
+mod schema;
 mod sim;
 mod steps;
 mod test;
@@ -42,6 +43,8 @@ enum Verb {
     Tidy,
     /// Plants each known bug in a copy of the tree and demands that a test catches it
     Plant(plant::Args),
+    /// Writes docs/onetake.schema.json, the JSON schema of the configuration
+    Schema,
     /// Installs the pre-commit hook
     Hooks,
 }
@@ -65,6 +68,7 @@ fn run(verb: Verb) -> Result<()> {
         Verb::Sim(args) => sim::run(&workspace, &args),
         Verb::Tidy => tidy::run(&workspace),
         Verb::Plant(args) => plant::run(&workspace, &args),
+        Verb::Schema => schema::run(&workspace),
         Verb::Hooks => hooks::run(&workspace),
     }
 }
