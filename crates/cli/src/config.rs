@@ -28,16 +28,16 @@ use std::sync::Arc;
 use hyper::Uri;
 use serde::{Serialize, Serializer};
 
-pub(crate) use auth::AuthConfig;
-pub(crate) use dialect::DialectConfig;
+pub(crate) use auth::{AuthConfig, AuthMode, JwtConfig, JwtKeys, ScopeRule};
+pub(crate) use dialect::{BodyShape, BuiltIn, DialectConfig, DialectName, NoKey};
 pub(crate) use environment::Environment;
 pub(crate) use problem::{ConfigErrors, Place};
-pub(crate) use route::{KeyUse, Mode, RouteConfig, RouteSettings};
+pub(crate) use route::{ForwardKey, KeyUse, Mode, RouteConfig, RouteSettings, StoreDown};
 pub(crate) use schema::schema;
 pub(crate) use server::{AdminConfig, ServerConfig, StoreConfig};
 pub(crate) use shown::{in_flight_text, unknown_text};
-pub(crate) use tenant::TenantConfig;
-pub(crate) use value::span_text;
+pub(crate) use tenant::{KeyConfig, TenantConfig};
+pub(crate) use value::{Word, span_text};
 
 use problem::{Problems, nearest, quoted};
 use raw::Tenants;
@@ -119,7 +119,6 @@ impl Config {
     }
 
     /// A problem that was found later, at the place where its cause was given.
-    #[allow(dead_code, reason = "for the gateway, which judges the patterns of routes")]
     pub(crate) fn error_at(place: &Place, what: impl Into<String>) -> ConfigErrors {
         ConfigErrors::one(place.clone(), what)
     }

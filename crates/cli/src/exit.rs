@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use onetake::Code;
 use onetake_console::wire::Problem;
 
+use crate::config::ConfigErrors;
 use crate::wiring::OpenError;
 
 /// For the end of `--help`.
@@ -67,6 +68,9 @@ impl Exit {
                 Fault::Usage(_) => Self::Usage,
                 Fault::Unreachable(_) => Self::Unavailable,
             };
+        }
+        if error.is::<ConfigErrors>() {
+            return Self::Usage;
         }
         error.downcast_ref::<OpenError>().map_or(Self::Failed, |error| match error {
             OpenError::Url(_) => Self::Usage,

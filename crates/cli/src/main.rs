@@ -9,8 +9,10 @@ mod client;
 mod commands;
 mod config;
 mod exit;
+mod gateway;
 mod operator;
 mod out;
+mod reload;
 mod wiring;
 
 use std::process::ExitCode;

@@ -20,6 +20,7 @@ use onetake::stores::{self, Embedded, Options};
 use onetake_console::{Backup, Rotated, Stats, Upkeep, UpkeepError};
 
 use crate::check::{CheckReport, Finding, Severity};
+use crate::config::StoreConfig;
 
 /// Where the master key of a sealed store is: the key itself, or with `_FILE` the path of it.
 const KEY: &str = "ONETAKE_STORE__KEY";
@@ -145,9 +146,26 @@ pub(crate) fn open(url: &StoreUrl, opening: Opening) -> Result<AnyStore, OpenErr
     }
 }
 
+/// Opens the store that `config` names, with its bounds.
+///
+/// # Errors
+/// Those of [`open`].
+pub(crate) fn open_with(config: &StoreConfig, opening: Opening) -> Result<AnyStore, OpenError> {
+    match &config.url {
+        StoreUrl::Embedded(path) if opening == Opening::OrNew => {
+            open_bounded(path, Options { bounds: config.bounds, ..options()? })
+        }
+        StoreUrl::Embedded(_) | StoreUrl::Memory => open(&config.url, opening),
+    }
+}
+
 /// Opens the embedded store in `path`, and makes it where it is not there yet.
 fn open_embedded(path: &Path) -> Result<AnyStore, OpenError> {
-    let opened = Embedded::open_with(path, options()?);
+    open_bounded(path, options()?)
+}
+
+fn open_bounded(path: &Path, options: Options) -> Result<AnyStore, OpenError> {
+    let opened = Embedded::open_with(path, options);
     opened.map(AnyStore::Embedded).map_err(|error| said(path, &error))
 }
 

@@ -63,6 +63,8 @@ pub struct Route {
     pub forward_key: ForwardKey,
     /// What a caller must be allowed to, if anything.
     pub scope: Option<String>,
+    /// Whether the subjects of a tenant share their keys.
+    pub shares_keys: bool,
 }
 
 /// What a gateway is made of, beside its routes.
@@ -74,8 +76,6 @@ pub struct Parts {
     pub forwarding: Forwarding,
     /// Whether the credential that we verified is passed on.
     pub forwards_credentials: bool,
-    /// Whether the subjects of a tenant share their keys.
-    pub shares_scope: bool,
     /// Requests at once; further ones are refused.
     pub requests_max: usize,
     /// New keys a minute by tenant, where that is limited.
@@ -89,7 +89,6 @@ pub struct Gateway {
     targets: Vec<Arc<Target>>,
     door: Idempotency,
     gate: Gate,
-    shares_scope: bool,
     places: Semaphore,
     policy: Bytes,
     probe: Address,
@@ -132,7 +131,6 @@ impl Gateway {
             targets,
             door,
             gate: parts.gate,
-            shares_scope: parts.shares_scope,
             places: Semaphore::new(parts.requests_max),
             policy: policy.into(),
             probe: Address::new(scope, operation, key),
@@ -223,7 +221,7 @@ impl Gateway {
         });
         let identity = identity.map_err(|refused| unverified(refused, &dialect))?;
         let mut scope = identity.scope();
-        if self.shares_scope {
+        if target.shares_keys {
             scope = Scope::tenant_wide(scope.tenant().clone());
         }
         let extensions = request.extensions_mut();

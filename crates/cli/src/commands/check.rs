@@ -13,6 +13,7 @@ use crate::config::{
     Source, in_flight_text, read_input, schema, span_text, unknown_text,
 };
 use crate::exit::Exit;
+use crate::gateway;
 use crate::out::{lines, print, say, table};
 
 #[derive(Debug, clap::Args)]
@@ -37,7 +38,9 @@ pub(crate) fn run(args: &Args) -> Result<Exit> {
         print(&serde_json::to_string_pretty(&schema())?);
         return Ok(Exit::Done);
     }
-    match load(&args.config) {
+    // Some of it only the gateway can judge, so one is made, and dropped before it does anything.
+    let checked = load(&args.config).and_then(|config| gateway::of(&config).map(|_| config));
+    match checked {
         Ok(config) => {
             let shown = serde_json::json!({ "ok": true, "config": config });
             say(args.json, &shown, || text(&config))?;

@@ -1,41 +1,58 @@
-//! `onetake serve`: opens the store and serves the admin surface, until asked to stop.
+//! `onetake serve`: opens the store and serves the gateway and the admin surface, until asked to
+//! stop.
 //!
 //! Says where it listens in `admin.json` only once it does, and takes that back when it ends. It
-//! never shows its token.
+//! never shows its token. Without a route and without `--upstream` only the admin surface is
+//! served.
 
 use std::fs::DirBuilder;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use http::Uri;
 use onetake::Engine;
 use onetake_console::{Desk, Guard, Hosts, Token, router};
+use onetake_http::gateway::{self, Gateway};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 use crate::admin::{self, AdminFile};
+use crate::config::{Config, Environment, Source};
 use crate::exit::Exit;
-use crate::wiring::{self, DEFAULT_URL, Opening, StoreUrl};
+use crate::gateway::{Plan, of, shortest};
+use crate::reload;
+use crate::wiring::{self, AnyStore, Opening, StoreUrl};
 
 /// How long executions under way may take once the end was asked for.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The store: `embedded:PATH`, or `memory:` which is gone with this process
-    #[arg(long, value_name = "URL", env = "ONETAKE_STORE__URL", default_value = DEFAULT_URL)]
-    store: StoreUrl,
-    /// Where the admin surface listens; port 0 takes a free one
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        env = "ONETAKE_ADMIN__LISTEN",
-        default_value = "127.0.0.1:8081"
-    )]
-    admin_listen: SocketAddr,
+    /// The configuration; see `onetake.example.toml`
+    #[arg(long, value_name = "FILE", conflicts_with = "upstream")]
+    config: Option<PathBuf>,
+    /// Put the gateway in front of this API: every POST, PUT, PATCH and DELETE with a key is
+    /// executed once, everything else passes
+    #[arg(long, value_name = "URL")]
+    upstream: Option<Uri>,
+    /// Where callers connect, in place of what is configured (127.0.0.1:8080); port 0 takes a free
+    /// one
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// The store, in place of what is configured (embedded:./onetake-data): `embedded:PATH`, or
+    /// `memory:` which is gone with this process
+    #[arg(long, value_name = "URL")]
+    store: Option<StoreUrl>,
+    /// Where the admin surface listens, in place of what is configured (127.0.0.1:8081); port 0
+    /// takes a free one
+    #[arg(long, value_name = "ADDRESS")]
+    admin_listen: Option<SocketAddr>,
     /// A further host, with its port, that requests to the admin surface may name
     #[arg(long = "admin-host", value_name = "HOST")]
     admin_hosts: Vec<String>,
@@ -44,40 +61,148 @@ pub(crate) struct Args {
     state: Option<PathBuf>,
 }
 
+impl Args {
+    /// What is configured, with what was typed in its place.
+    fn config(&self) -> Result<Config> {
+        let source = match &self.config {
+            Some(path) => Source::File(path),
+            None => Source::Text { name: "the environment", text: "" },
+        };
+        let mut config = Config::load(source, &Environment::of_process())?;
+        if let Some(listen) = self.listen {
+            config.server.listen = listen;
+        }
+        if let Some(store) = &self.store {
+            config.store.url = store.clone();
+        }
+        if let Some(listen) = self.admin_listen {
+            config.admin.listen = listen;
+        }
+        Ok(config)
+    }
+
+    /// What the gateway is made of, if there is to be one.
+    fn plan(&self, config: &Config) -> Result<Option<Plan>> {
+        match &self.upstream {
+            Some(upstream) => shortest(upstream.clone()).map(Some),
+            None => Ok(of(config)?),
+        }
+    }
+}
+
 /// Serves until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When the store cannot be opened or the address is taken.
+/// When the configuration is wrong, the store cannot be opened, or an address is taken.
 pub(crate) async fn run(args: &Args) -> Result<Exit> {
     // Before anything is promised: a signal that comes early must not be missed.
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let engine = Engine::new(wiring::open(&args.store, Opening::OrNew)?);
+    let config = args.config()?;
+    let plan = args.plan(&config)?;
+    let engine = Engine::new(wiring::open_with(&config.store, Opening::OrNew)?);
     engine.keep_house();
-    let state = State::of(args)?;
-    let token_path = state.path().join(admin::TOKEN_FILE_NAME);
-    let (token, token_file) = match admin::given_token() {
-        Some(text) => (Token::new(&text)?, None),
-        None => (Token::in_file(&token_path)?, Some(std::path::absolute(&token_path)?)),
+    let state = State::of(args, &config.store.url)?;
+    let (ask, asked) = watch::channel(());
+    let end = || {
+        let mut asked = asked.clone();
+        async move { drop(asked.changed().await) }
     };
-    let listener = TcpListener::bind(args.admin_listen).await;
-    let listener = listener.with_context(|| format!("cannot listen on {}", args.admin_listen))?;
-    let address = listener.local_addr()?;
-    let guard = Guard::new(token, Hosts::of(address, &args.admin_hosts));
-    let file = AdminFile { url: url_of(address), pid: std::process::id(), token_file };
-    let file_path = state.path().join(admin::FILE_NAME);
-    file.write(&file_path)?;
-    eprintln!("serving {} at {}, see {}", args.store, file.url, file_path.display());
-    let end = async move {
+    let admin = Admin::open(args, &config, &state).await?;
+    let data = match plan {
+        Some(plan) => Some(Data::open(&config, plan, &engine).await?),
+        None => None,
+    };
+    admin.file.write(&admin.file_path)?;
+    say(&config.store.url, &admin, data.as_ref());
+    let reloading = data.as_ref().and_then(|data| data.keys.clone()).zip(args.config.clone());
+    let reloading = async {
+        if let Some((keys, path)) = reloading {
+            reload::tenants_of(&path, &keys).await;
+        }
+        // Nothing to watch is no reason to stop.
+        std::future::pending::<()>().await;
+    };
+    let serving_admin = onetake_console::serve(
+        admin.listener,
+        router(Desk::new(engine.clone()), admin.guard),
+        end(),
+    );
+    let serving_data = async {
+        if let Some(data) = data {
+            gateway::serve(data.listener, data.gateway, data.listening, end()).await;
+        }
+    };
+    let signalled = async move {
         tokio::select! {
             _ = term.recv() => {}
             _ = int.recv() => {}
         }
+        drop(ask);
     };
-    onetake_console::serve(listener, router(Desk::new(engine.clone()), guard), end).await;
-    file.remove(&file_path);
+    tokio::select! {
+        _ = async { tokio::join!(serving_admin, serving_data, signalled) } => {}
+        () = reloading => {}
+    }
+    admin.file.remove(&admin.file_path);
     let left = engine.stop(STOP_WITHIN).await;
     eprintln!("stopped; executions that did not finish: {left}");
     Ok(Exit::Done)
+}
+
+/// Says where it listens: the line of the admin surface first, for whoever waits for it.
+fn say(store: &StoreUrl, admin: &Admin, data: Option<&Data>) {
+    eprintln!("serving {store} at {}, see {}", admin.file.url, admin.file_path.display());
+    match data {
+        Some(data) => eprintln!("the gateway is at {}", data.url),
+        None => eprintln!("no gateway: there is no route and no --upstream"),
+    }
+}
+
+/// The admin surface, before it is served.
+struct Admin {
+    listener: TcpListener,
+    guard: Guard,
+    file: AdminFile,
+    file_path: PathBuf,
+}
+
+impl Admin {
+    async fn open(args: &Args, config: &Config, state: &State) -> Result<Self> {
+        let token_path = state.path().join(admin::TOKEN_FILE_NAME);
+        let (token, token_file) = match config.admin.token.clone() {
+            Some(token) => (token, None),
+            None => (Token::in_file(&token_path)?, Some(std::path::absolute(&token_path)?)),
+        };
+        let listener = bind(config.admin.listen).await?;
+        let address = listener.local_addr()?;
+        let guard = Guard::new(token, Hosts::of(address, &args.admin_hosts));
+        let file = AdminFile { url: url_of(address), pid: std::process::id(), token_file };
+        Ok(Self { listener, guard, file, file_path: state.path().join(admin::FILE_NAME) })
+    }
+}
+
+/// The gateway, before it is served.
+struct Data {
+    listener: TcpListener,
+    gateway: Arc<Gateway>,
+    listening: gateway::Listening,
+    keys: Option<onetake_http::identity::ApiKeys>,
+    url: String,
+}
+
+impl Data {
+    async fn open(config: &Config, plan: Plan, engine: &Engine<AnyStore>) -> Result<Self> {
+        let Plan { parts, routes, listening, keys } = plan;
+        let gateway = Gateway::new(engine.clone(), parts, routes)?;
+        let listener = bind(config.server.listen).await?;
+        let url = url_of(listener.local_addr()?);
+        Ok(Self { listener, gateway: Arc::new(gateway), listening, keys, url })
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener> {
+    let listener = TcpListener::bind(address).await;
+    listener.with_context(|| format!("cannot listen on {address}"))
 }
 
 /// Where a client on this machine reaches `address`.
@@ -100,8 +225,8 @@ enum State {
 }
 
 impl State {
-    fn of(args: &Args) -> Result<Self> {
-        match args.state.as_deref().or_else(|| args.store.directory()) {
+    fn of(args: &Args, store: &StoreUrl) -> Result<Self> {
+        match args.state.as_deref().or_else(|| store.directory()) {
             Some(path) => {
                 let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
                 made.with_context(|| format!("cannot make {}", path.display()))?;

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::bounds;
 use super::environment::Environment;
-use super::problem::{Problems, Spot};
+use super::problem::{Place, Problems, Spot};
 use super::raw::{Auth, AuthModeChoice};
 use super::read::{Given, sure};
 use super::secret::Secret;
@@ -67,6 +67,12 @@ choice! {
 }
 
 impl Algorithm {
+    /// Its name in a token.
+    pub(crate) fn name(self) -> String {
+        let named = serde_json::to_value(self).ok();
+        named.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
+    }
+
     const fn needs_a_secret(self) -> bool {
         matches!(self, Self::Hs256 | Self::Hs384 | Self::Hs512)
     }
@@ -81,6 +87,9 @@ pub(crate) struct AuthConfig {
     pub(crate) scope: ScopeRule,
     /// Whether the upstream sees the caller's credentials.
     pub(crate) forward_credentials: bool,
+    /// Where the mode was given.
+    #[serde(skip)]
+    pub(crate) place: Place,
 }
 
 /// One way to prove who asks.
@@ -171,13 +180,14 @@ pub(super) fn auth(raw: Auth, environment: &Environment, problems: &mut Problems
     let scope = sure(raw.scope.clone()).value;
     let forwards = raw.forward_credentials.as_ref().map(|given| given.value);
     let by_mode = mode.value != AuthModeChoice::ApiKey;
+    let place = problems.place(&mode.spot);
     let mode = match mode.value {
         AuthModeChoice::ApiKey => AuthMode::ApiKey { header: raw.header.map(|given| given.value) },
         AuthModeChoice::Jwt => AuthMode::Jwt(Box::new(jwt(raw, &mode, environment, problems))),
         AuthModeChoice::TrustedHeader => trusted(raw, &mode, problems),
         AuthModeChoice::Anonymous => AuthMode::Anonymous { tenant: sure(raw.tenant).value },
     };
-    AuthConfig { mode, scope, forward_credentials: forwards.unwrap_or(by_mode) }
+    AuthConfig { mode, scope, forward_credentials: forwards.unwrap_or(by_mode), place }
 }
 
 /// Where an option was given, unless it is built in.

@@ -26,6 +26,15 @@ const NEW_KEYS_MAX: u64 = 1_000_000_000;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KeyHash(pub(crate) [u8; 32]);
 
+impl KeyHash {
+    /// As it is written in a configuration.
+    pub(crate) fn text(self) -> String {
+        let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        let digits = digits.filter_map(|digit| char::from_digit(u32::from(digit), 16));
+        format!("sha256:{}", digits.collect::<String>())
+    }
+}
+
 /// Shows that there is one: a guess could be checked with it.
 impl fmt::Debug for KeyHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

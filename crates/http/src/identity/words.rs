@@ -42,6 +42,12 @@ impl From<&str> for Words {
     }
 }
 
+impl FromIterator<String> for Words {
+    fn from_iter<I: IntoIterator<Item = String>>(words: I) -> Self {
+        Self(words.into_iter().collect())
+    }
+}
+
 impl<const N: usize> From<[&str; N]> for Words {
     fn from(words: [&str; N]) -> Self {
         Self(words.map(str::to_owned).to_vec())

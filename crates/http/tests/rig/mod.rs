@@ -211,7 +211,6 @@ pub(crate) fn parts(gate: Gate) -> Parts {
         gate,
         forwarding: Forwarding::new(),
         forwards_credentials: false,
-        shares_scope: false,
         requests_max: 1_000,
         new_keys_per_minute: HashMap::new(),
     }
@@ -230,6 +229,7 @@ pub(crate) fn route(pattern: &str, address: SocketAddr, settings: Option<Setting
         settings,
         forward_key: ForwardKey::Raw,
         scope: None,
+        shares_keys: false,
     }
 }
 

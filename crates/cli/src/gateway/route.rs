@@ -1,0 +1,102 @@
+//! From the routes of a configuration to those of a gateway.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use http::Uri;
+use onetake_http::gateway::forward::HostSent;
+use onetake_http::gateway::pattern::Pattern;
+use onetake_http::gateway::routes::Routes;
+use onetake_http::gateway::upstream::UpstreamOptions;
+use onetake_http::gateway::{self, ProxyUpstream, Route};
+use onetake_http::{Keyless, Mode, Naming, OnNoKey, Settings, StoreDown};
+
+use super::{TIMEOUT, dialect};
+use crate::config::{self, Config, ConfigErrors, KeyUse, RouteConfig, RouteSettings};
+
+/// What the engine waits longer than the gateway itself, so that the gateway says it first.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Every route of `config`.
+pub(super) fn routes(config: &Config) -> Result<Vec<Route>, ConfigErrors> {
+    let mut upstreams = HashMap::new();
+    let mut routes = Vec::new();
+    for given in &config.routes {
+        let at = |what: String| Config::error_at(&given.place, what);
+        let pattern = Pattern::parse(&given.pattern).map_err(|error| at(error.to_string()))?;
+        let upstream = upstream(config, &mut upstreams, &given.upstream).map_err(at)?;
+        let settings = (!given.passes_through).then(|| settings(config, given)).transpose();
+        routes.push(Route {
+            pattern,
+            upstream,
+            timeout: given.settings.policy.timeout().unwrap_or(TIMEOUT),
+            settings: settings.map_err(at)?,
+            forward_key: match given.settings.forward_key {
+                config::ForwardKey::Raw => gateway::ForwardKey::Raw,
+                config::ForwardKey::Scoped => gateway::ForwardKey::Scoped,
+            },
+            scope: None,
+            shares_keys: given.settings.scope == config::ScopeRule::Tenant,
+        });
+    }
+    // Together they may collide; the place of the later one is the place to mend.
+    let patterns = routes.iter().map(|route| route.pattern.clone()).collect();
+    if let Err(error) = Routes::new(patterns) {
+        let place = error.index().and_then(|index| config.routes.get(index));
+        let place = place.map_or(&config.auth.place, |route| &route.place);
+        return Err(Config::error_at(place, error.to_string()));
+    }
+    Ok(routes)
+}
+
+/// One upstream for every route that names it, so that they share connections.
+fn upstream(
+    config: &Config,
+    made: &mut HashMap<Uri, ProxyUpstream>,
+    url: &Uri,
+) -> Result<ProxyUpstream, String> {
+    if let Some(upstream) = made.get(url) {
+        return Ok(upstream.clone());
+    }
+    let preserves = config.server.preserve_host;
+    let host = if preserves { HostSent::Caller } else { HostSent::Upstream };
+    let options = UpstreamOptions::new().host(host);
+    let upstream = ProxyUpstream::new(url.clone(), options).map_err(|error| error.to_string())?;
+    made.insert(url.clone(), upstream.clone());
+    Ok(upstream)
+}
+
+fn settings(config: &Config, given: &RouteConfig) -> Result<Settings, String> {
+    let RouteSettings { policy, fingerprint, .. } = &given.settings;
+    if given.settings.probe.is_some() {
+        return Err("`unknown = \"probe …\"` is not built in yet; use \"hold\" or \"retry\"".into());
+    }
+    // The gateway keeps the limit itself, and knows then what was sent.
+    let timeout = policy.timeout().unwrap_or(TIMEOUT).saturating_add(GRACE);
+    let mut builder = Settings::builder(dialect::of(&given.settings.dialect))
+        .policy(policy.to_builder().timeout(timeout))
+        .ignore(fingerprint.ignore.iter().cloned())
+        .query(fingerprint.query)
+        .json(fingerprint.json)
+        .request_bytes_max(given.settings.max_request)
+        .response_bytes_max(given.settings.max_stored_response)
+        .body_within(config.server.body_timeout)
+        .store_down(match given.settings.store_down {
+            config::StoreDown::Refuse => StoreDown::Refuse,
+            config::StoreDown::Pass => StoreDown::Pass,
+        })
+        .mode(match given.settings.mode {
+            config::Mode::Enforce => Mode::Enforce,
+            config::Mode::Observe => Mode::Observe,
+        });
+    if let Some(operation) = &given.operation {
+        builder = builder.naming(Naming::Fixed(operation.clone()));
+    }
+    builder = match given.settings.key {
+        KeyUse::ByDialect => builder,
+        KeyUse::Required => builder.keyless(Keyless::By(OnNoKey::Refuse)),
+        KeyUse::Optional => builder.keyless(Keyless::By(OnNoKey::Pass)),
+        KeyUse::Fingerprint { window } => builder.keyless(Keyless::Derive(window)),
+    };
+    builder.build().map_err(|error| error.to_string())
+}

@@ -1,0 +1,57 @@
+//! Watches the configuration while the gateway runs: keys of tenants that were added or revoked
+//! count within seconds, without a restart.
+//!
+//! Everything else in the file waits for a restart. A file that is wrong changes nothing, and that
+//! is said.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use onetake_http::identity::ApiKeys;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::config::{Config, Environment, Source};
+use crate::gateway::tenants;
+
+/// How often the file is looked at. SIGHUP makes it look at once.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Replaces `keys` whenever the file at `path` changes. Ends only when it cannot watch.
+pub(crate) async fn tenants_of(path: &Path, keys: &ApiKeys) {
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+    let mut tick = interval(LOOK_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut seen = stamp(path);
+    loop {
+        let is_asked = tokio::select! {
+            _ = tick.tick() => false,
+            _ = hangup.recv() => true,
+        };
+        let now = stamp(path);
+        if is_asked || now != seen {
+            seen = now;
+            replace(path, keys);
+        }
+    }
+}
+
+/// What tells one state of a file from another.
+fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.modified().ok()?, found.len()))
+}
+
+fn replace(path: &Path, keys: &ApiKeys) {
+    let config = match Config::load(Source::File(path), &Environment::of_process()) {
+        Ok(config) => config,
+        Err(errors) => {
+            eprintln!("the configuration is wrong, so callers stay as they were:\n{errors}");
+            return;
+        }
+    };
+    match keys.replace(&tenants(&config.tenants)) {
+        Ok(()) => eprintln!("tenants were read again: {}", config.tenants.len()),
+        Err(error) => eprintln!("tenants stay as they were: {error}"),
+    }
+}

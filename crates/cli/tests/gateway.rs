@@ -1,0 +1,308 @@
+//! The gateway as users run it: the built binary in front of an API, a configuration, a kill -9.
+//!
+//! The API is a few lines of sockets that count; only what callers and the API see counts.
+
+#![allow(clippy::unwrap_used, reason = "a test says that something is wrong by panicking")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+/// An API that counts, and that can be told to think before it answers.
+struct Api {
+    address: SocketAddr,
+    heads: Arc<Mutex<Vec<String>>>,
+    arrived: Receiver<()>,
+    go_on: Sender<()>,
+}
+
+impl Api {
+    /// Answers `order n`; for a path with `slow` in it only once it is let go.
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let heads = Arc::new(Mutex::new(Vec::new()));
+        let (arrive, arrived) = channel();
+        let (go_on, gone) = channel();
+        let gone = Arc::new(Mutex::new(gone));
+        let counted = Arc::clone(&heads);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (counted, arrive) = (Arc::clone(&counted), arrive.clone());
+                let gone = Arc::clone(&gone);
+                std::thread::spawn(move || serve(stream.unwrap(), &counted, &arrive, &gone));
+            }
+        });
+        Self { address, heads, arrived, go_on }
+    }
+
+    fn count(&self) -> usize {
+        self.heads.lock().unwrap().len()
+    }
+}
+
+/// Reads one request: its head, and its body by its length.
+fn read_one(reader: &mut BufReader<TcpStream>) -> Option<String> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head).ok()? == 0 {
+            return None;
+        }
+    }
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().unwrap())
+    });
+    let mut body = vec![0; length.unwrap_or(0)];
+    reader.read_exact(&mut body).ok()?;
+    Some(head)
+}
+
+fn serve(
+    stream: TcpStream,
+    heads: &Mutex<Vec<String>>,
+    arrive: &Sender<()>,
+    gone: &Mutex<Receiver<()>>,
+) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut stream = stream;
+    while let Some(head) = read_one(&mut reader) {
+        let is_slow = head.contains("slow");
+        let number = {
+            let mut heads = heads.lock().unwrap();
+            heads.push(head);
+            heads.len()
+        };
+        let _ = arrive.send(());
+        if is_slow {
+            let _ = gone.lock().unwrap().recv();
+        }
+        let body = format!("order {number}");
+        let length = body.len();
+        let answer = format!("HTTP/1.1 201 Created\r\ncontent-length: {length}\r\n\r\n{body}");
+        if stream.write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// A running `onetake serve`, killed when dropped.
+struct Serving {
+    child: Child,
+    gateway: SocketAddr,
+    said: BufReader<std::process::ChildStderr>,
+}
+
+impl Serving {
+    fn start(folder: &Path, args: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_onetake"))
+            .current_dir(folder)
+            .args(["serve", "--admin-listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"])
+            .args(args)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let (mut first, mut second) = (String::new(), String::new());
+        said.read_line(&mut first).unwrap();
+        said.read_line(&mut second).unwrap();
+        let url = second.trim().strip_prefix("the gateway is at http://");
+        let gateway = url.unwrap_or_else(|| panic!("{first}{second}")).parse().unwrap();
+        Self { child, gateway, said }
+    }
+
+    /// What it says next.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.said.read_line(&mut line).unwrap();
+        line
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks it to stop, and gives its exit code.
+    fn stop(mut self) -> Option<i32> {
+        let kill = format!("kill -TERM {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        self.child.wait().unwrap().code()
+    }
+
+    fn post(&self, path: &str, headers: &[(&str, &str)]) -> Heard {
+        post(self.gateway, path, headers)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Heard {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Heard {
+    fn has(&self, header: &str) -> bool {
+        self.head.to_ascii_lowercase().contains(&header.to_ascii_lowercase())
+    }
+}
+
+fn post(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Heard {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let lines: Vec<_> =
+        headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let headers = lines.concat();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nhost: api\r\nconnection: close\r\ncontent-length: 2\r\n\
+         content-type: application/json\r\n{headers}\r\n{{}}"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.get(9..12).and_then(|code| code.parse().ok()).unwrap_or(0);
+    Heard { status, head: head.to_owned(), body: body.to_owned() }
+}
+
+const KEY: (&str, &str) = ("idempotency-key", "order-1");
+
+/// K12: nothing to configure, nothing to install; W3: what was answered outlives the process.
+#[test]
+fn k12_w3_the_shortest_gateway_remembers_across_a_restart() {
+    let (api, folder) = (Api::start(), tempfile::tempdir().unwrap());
+    let upstream = format!("http://{}", api.address);
+    let serving = Serving::start(folder.path(), &["--upstream", &upstream]);
+    let first = serving.post("/orders", &[KEY]);
+    assert_eq!((first.status, first.body.as_str()), (201, "order 1"));
+    assert!(serving.post("/orders", &[KEY]).has("idempotent-replayed: true"));
+    assert_eq!(serving.post("/orders", &[]).body, "order 2", "without a key it passes");
+    assert_eq!(serving.stop(), Some(0));
+    let serving = Serving::start(folder.path(), &["--upstream", &upstream]);
+    let again = serving.post("/orders", &[KEY]);
+    assert_eq!((again.body.as_str(), again.has("idempotent-replayed: true")), ("order 1", true));
+    assert_eq!(api.count(), 2);
+}
+
+/// X3: killed while the API works, the outcome is unknown, and nothing is executed twice unasked.
+#[test]
+fn x3_a_gateway_that_is_killed_in_mid_flight_says_that_it_does_not_know() {
+    let (api, folder) = (Api::start(), tempfile::tempdir().unwrap());
+    let upstream = format!("http://{}", api.address);
+    let serving = Serving::start(folder.path(), &["--upstream", &upstream]);
+    let gateway = serving.gateway;
+    let asking = std::thread::spawn(move || {
+        let mut stream = TcpStream::connect(gateway).unwrap();
+        let request = "POST /slow HTTP/1.1\r\nhost: x\r\nidempotency-key: order-1\r\n\
+                    content-length: 2\r\ncontent-type: application/json\r\n\r\n{}";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut heard = Vec::new();
+        let _ = stream.read_to_end(&mut heard);
+        heard
+    });
+    api.arrived.recv().unwrap();
+    serving.kill();
+    assert!(asking.join().unwrap().is_empty(), "the caller heard nothing");
+    api.go_on.send(()).unwrap();
+    let serving = Serving::start(folder.path(), &["--upstream", &upstream]);
+    let again = serving.post("/slow", &[KEY]);
+    assert_eq!(again.status, 409, "{again:?}");
+    assert!(again.has("onetake-refused: outcome_unknown"));
+    assert_eq!(api.count(), 1);
+}
+
+fn configured(folder: &TempDir, api: &Api, tenants: &str) -> String {
+    let text = format!(
+        "[store]\nurl = \"embedded:./data\"\n[auth]\nmode = \"api-key\"\n{tenants}\n\
+         [[route]]\nmatch = \"POST /orders\"\noperation = \"orders.create\"\n\
+         upstream = \"http://{}\"\n",
+        api.address
+    );
+    let path = folder.path().join("onetake.toml");
+    // Whole or not at all, as editors do.
+    let draft = folder.path().join("draft");
+    fs::write(&draft, text).unwrap();
+    fs::rename(&draft, &path).unwrap();
+    path.display().to_string()
+}
+
+fn tenant(name: &str, key: &str) -> String {
+    let digest = sha256(key);
+    format!("[[tenant]]\nname = \"{name}\"\nkeys = [\"sha256:{digest}\"]\n")
+}
+
+/// The digest as `sha256sum` says it.
+fn sha256(text: &str) -> String {
+    let mut child = Command::new("sha256sum")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("coreutils are there");
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    String::from_utf8(output.stdout).unwrap()[..64].to_owned()
+}
+
+/// W10: a configured gateway knows its tenants; one that is revoked is out without a restart.
+#[test]
+fn w10_tenants_come_from_the_configuration_and_go_with_it() {
+    let (api, folder) = (Api::start(), tempfile::tempdir().unwrap());
+    let both = tenant("acme", "secret-a") + &tenant("other", "secret-b");
+    let path = configured(&folder, &api, &both);
+    let mut serving = Serving::start(folder.path(), &["--config", &path]);
+    let acme = ("authorization", "Bearer secret-a");
+    let other = ("authorization", "Bearer secret-b");
+    assert_eq!(serving.post("/orders", &[KEY, acme]).body, "order 1");
+    assert_eq!(serving.post("/orders", &[KEY, other]).body, "order 2");
+    assert_eq!(serving.post("/orders", &[KEY]).status, 401);
+    assert_eq!(serving.post("/nowhere", &[KEY, acme]).status, 404);
+    configured(&folder, &api, &tenant("acme", "secret-a"));
+    assert!(serving.line().starts_with("tenants were read again: 1"));
+    assert_eq!(serving.post("/orders", &[KEY, other]).status, 401, "revoked");
+    assert!(serving.post("/orders", &[KEY, acme]).has("idempotent-replayed: true"));
+    assert_eq!(api.count(), 2);
+}
+
+/// A configuration that only a gateway can judge is refused with its line, before anything runs.
+#[test]
+fn routes_that_collide_or_make_no_sense_are_refused_with_their_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("onetake.toml");
+    for (routes, line) in [
+        (["POST /a/{x}", "POST /a/{y}"], "onetake.toml:6:"),
+        (["POST /a", "POST /a/**/b"], "onetake.toml:6:"),
+    ] {
+        let tables = routes.map(|route| {
+            format!("[[route]]\nmatch = \"{route}\"\nupstream = \"http://[::1]:1\"\n\n")
+        });
+        let text = tables.concat();
+        fs::write(&path, format!("\n{text}")).unwrap();
+        for command in ["check", "serve"] {
+            let output = Command::new(env!("CARGO_BIN_EXE_onetake"))
+                .current_dir(folder.path())
+                .args([command, "--config", "onetake.toml"])
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned()
+                + &String::from_utf8_lossy(&output.stdout);
+            assert_eq!(output.status.code(), Some(2), "{command}: {said}");
+            assert!(said.contains(line), "{command}: {said}");
+        }
+    }
+    assert!(!folder.path().join("onetake-data").exists(), "no store was made");
+}
