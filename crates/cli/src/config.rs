@@ -45,6 +45,8 @@ use raw::{Admin, Auth, Dialect, NOT_BUILT_IN, Route, SECTIONS, Section, Server, 
 use read::{Given, Options, read_table, refuse_unknown};
 use tree::{Node, Table, Value};
 
+use crate::exit::Fault;
+
 /// The file that is read when none is named.
 pub(crate) const DEFAULT_FILE: &str = "onetake.toml";
 /// The most tenants, routes or dialects.
@@ -124,6 +126,13 @@ impl Config {
     }
 }
 
+/// A command that cannot run for its configuration was not understood.
+impl From<ConfigErrors> for Fault {
+    fn from(errors: ConfigErrors) -> Self {
+        Self::Usage(format!("the configuration is wrong\n{errors}"))
+    }
+}
+
 /// The text of a configuration that comes from elsewhere than a file.
 ///
 /// # Errors
@@ -193,7 +202,11 @@ impl Written {
 /// Refuses sections that nobody knows, and those of doors that are not there.
 fn refuse_sections(table: &Table, problems: &mut Problems) {
     for (name, (spot, node)) in &table.rows {
-        if SECTIONS.iter().any(|section| section.name == name) || problems.is_full() {
+        if SECTIONS.iter().any(|section| section.name == name) {
+            continue;
+        }
+        if problems.is_full() {
+            problems.count_only();
             continue;
         }
         if NOT_BUILT_IN.contains(&name.as_str()) {
@@ -202,7 +215,7 @@ fn refuse_sections(table: &Table, problems: &mut Problems) {
             continue;
         }
         let names = SECTIONS.iter().map(|section| section.name);
-        let is_section = matches!(node.value, Value::Table(_) | Value::List(_));
+        let is_section = matches!(node.value, Value::Table(_));
         let kind = if is_section { "section" } else { "option" };
         let what = format!("unknown {kind} {}", quoted(name));
         problems.unknown(spot, name, what, nearest(name, names));

@@ -16,7 +16,7 @@ use super::bounds;
 use super::environment::Environment;
 use super::problem::{Place, Problems, Spot};
 use super::raw::{Auth, AuthModeChoice};
-use super::read::{Given, sure};
+use super::read::{Given, Options, sure};
 use super::secret::Secret;
 use super::shown;
 use super::value::{OneOrMore, Plain, Url, Word, choice};
@@ -190,38 +190,20 @@ pub(super) fn auth(raw: Auth, environment: &Environment, problems: &mut Problems
     AuthConfig { mode, scope, forward_credentials: forwards.unwrap_or(by_mode), place }
 }
 
-/// Where an option was given, unless it is built in.
-fn spot<T>(given: Option<&Given<T>>) -> Option<(Spot, String)> {
-    let given = given.filter(|given| given.spot != Spot::BuiltIn)?;
-    Some((given.spot.clone(), given.option.clone()))
-}
-
 /// Refuses options that mean nothing in this mode.
 fn refuse_other_modes(raw: &Auth, mode: AuthModeChoice, problems: &mut Problems) {
-    use AuthModeChoice::{Anonymous, ApiKey, Jwt, TrustedHeader};
-    let given = [
-        (ApiKey, "api-key", spot(raw.header.as_ref())),
-        (Jwt, "jwt", spot(raw.jwks.as_ref())),
-        (Jwt, "jwt", spot(raw.secret.as_ref())),
-        (Jwt, "jwt", spot(raw.issuer.as_ref())),
-        (Jwt, "jwt", spot(raw.audience.as_ref())),
-        (Jwt, "jwt", spot(raw.algorithms.as_ref())),
-        (Jwt, "jwt", spot(raw.tenant_claim.as_ref())),
-        (Jwt, "jwt", spot(raw.principal_claim.as_ref())),
-        (Jwt, "jwt", spot(raw.scopes_claim.as_ref())),
-        (Jwt, "jwt", spot(raw.leeway.as_ref())),
-        (TrustedHeader, "trusted-header", spot(raw.tenant_header.as_ref())),
-        (TrustedHeader, "trusted-header", spot(raw.principal_header.as_ref())),
-        (TrustedHeader, "trusted-header", spot(raw.from.as_ref())),
-        (Anonymous, "anonymous", spot(raw.tenant.as_ref())),
-    ];
-    for (of, word, given) in given {
-        if let Some((spot, option)) = given.filter(|_| of != mode) {
-            problems.value(
-                &spot,
-                &option,
-                format!("this means something with mode = \"{word}\" only"),
-            );
+    for given in raw.given() {
+        let (of, word) = match given.value {
+            "mode" | "scope" | "forward_credentials" => continue,
+            "header" => (AuthModeChoice::ApiKey, "api-key"),
+            "tenant_header" | "principal_header" | "from" => {
+                (AuthModeChoice::TrustedHeader, "trusted-header")
+            }
+            "tenant" => (AuthModeChoice::Anonymous, "anonymous"),
+            _ => (AuthModeChoice::Jwt, "jwt"),
+        };
+        if of != mode {
+            given.refuse(problems, format!("this means something with mode = \"{word}\" only"));
         }
     }
 }
@@ -235,7 +217,8 @@ fn trusted(raw: Auth, mode: &Given<AuthModeChoice>, problems: &mut Problems) -> 
     }
     let (tenant, principal) = (sure(raw.tenant_header), sure(raw.principal_header));
     if tenant.value == principal.value {
-        principal.refuse(problems, "tenant and subject cannot be in one header");
+        let later = if principal.spot == Spot::BuiltIn { &tenant } else { &principal };
+        later.refuse(problems, "tenant and subject cannot be in one header");
     }
     AuthMode::TrustedHeader { tenant: tenant.value, principal: principal.value, from }
 }

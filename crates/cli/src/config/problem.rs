@@ -150,7 +150,6 @@ pub(super) enum Spot {
 }
 
 /// The file that is being read, and what was found wrong so far.
-#[derive(Debug)]
 pub(super) struct Problems {
     file: Arc<str>,
     text: String,
@@ -160,6 +159,13 @@ pub(super) struct Problems {
     broken: BTreeSet<usize>,
     found: Vec<Problem>,
     more: usize,
+}
+
+/// Shows what was found, not the text: it could hold secrets.
+impl fmt::Debug for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Problems").field(&self.found).finish()
+    }
 }
 
 impl Problems {
@@ -213,6 +219,11 @@ impl Problems {
     pub(super) fn unknown(&mut self, spot: &Spot, option: &str, what: String, meant: Option<&str>) {
         let (option, meant) = (option.to_owned(), meant.map(str::to_owned));
         self.add(Problem { place: self.place(spot), option, what, meant });
+    }
+
+    /// One more that is only counted.
+    pub(super) fn count_only(&mut self) {
+        self.more += 1;
     }
 
     fn add(&mut self, problem: Problem) {

@@ -271,6 +271,9 @@ pub(super) trait Options: Sized {
     /// These, and what is not given from `below`.
     fn or(self, below: Self) -> Self;
 
+    /// The names of those that are given, each with its place.
+    fn given(&self) -> Vec<Given<&'static str>>;
+
     /// What holds when nothing is given.
     fn built_in() -> Self {
         let lines = Self::KNOWN
@@ -311,7 +314,11 @@ pub(super) fn refuse_unknown<'a>(
 ) {
     for (name, (spot, _)) in &table.rows {
         let names = known.clone().map(|known| known.name);
-        if problems.is_full() || names.clone().any(|known| known == name) {
+        if names.clone().any(|known| known == name) {
+            continue;
+        }
+        if problems.is_full() {
+            problems.count_only();
             continue;
         }
         let what = format!("unknown option {} in {}", quoted(name), header(option));
@@ -387,6 +394,14 @@ macro_rules! options {
 
             fn or(self, below: Self) -> Self {
                 Self { $($name: self.$name.or(below.$name),)+ }
+            }
+
+            fn given(&self) -> Vec<$crate::config::read::Given<&'static str>> {
+                let all = [$(self.$name.as_ref().map(|given| {
+                    given.with($crate::config::read::plain(stringify!($name)))
+                }),)+];
+                let given = all.into_iter().flatten();
+                given.filter(|given| given.spot != $crate::config::problem::Spot::BuiltIn).collect()
             }
         }
     };
@@ -472,6 +487,8 @@ mod tests {
         let (sample, told) = read("[s]\nmatch = 7\n");
         assert_eq!(told, "");
         let sample = sample.unwrap().or(Sample::built_in());
+        let given: Vec<_> = sample.given().into_iter().map(|given| given.value).collect();
+        assert_eq!(given, ["match"]);
         assert_eq!((sure(sample.on).value, sure(sample.r#match).value), (true, 7));
         assert!(sample.some.is_none());
     }

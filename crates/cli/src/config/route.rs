@@ -187,9 +187,13 @@ pub(super) fn routes(
             continue;
         };
         let operation = given.value.operation.as_ref().map(|given| given.value.clone());
+        let passes_through = methods == "*" && operation.is_none();
+        if passes_through {
+            refuse_protection(&own, problems);
+        }
         all.push(RouteConfig {
             pattern: text.clone(),
-            passes_through: methods == "*" && operation.is_none(),
+            passes_through,
             operation,
             upstream,
             settings: settings(own, grounds, problems),
@@ -197,6 +201,17 @@ pub(super) fn routes(
         });
     }
     all
+}
+
+/// Refuses what a route cannot do that lets everything through: its writer believes in it.
+fn refuse_protection(own: &Settings, problems: &mut Problems) {
+    for given in own.given() {
+        if !["upstream", "timeout", "max_request"].contains(&given.value) {
+            let what = "a route of every method without an `operation` passes everything through; \
+                        name the operation, or the methods";
+            given.refuse(problems, what);
+        }
+    }
 }
 
 /// The methods of a pattern, if it is methods and a path at all.

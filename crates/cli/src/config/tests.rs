@@ -415,6 +415,69 @@ fn a_route_of_every_method_passes_through_unless_it_is_named() {
 }
 
 #[test]
+fn a_route_that_passes_everything_through_cannot_claim_to_protect_it() {
+    let text = format!("{ROUTE}[[route]]\nmatch = \"* /**\"\ntimeout = \"5s\"\n");
+    assert!(loaded(&text).routes[0].passes_through);
+    let told_of = told(&format!("{text}key = \"required\"\n"));
+    assert_eq!(told_of.len(), 1);
+    let expected = "6:7: route[0].key: a route of every method without an `operation` passes";
+    assert!(told_of[0].starts_with(expected), "{told_of:?}");
+}
+
+#[test]
+fn however_many_problems_there_are_all_are_counted() {
+    let lines: Vec<_> = (0..2_000).map(|at| format!("wrong{at} = 1\n")).collect();
+    let lines = lines.concat();
+    let errors = load_with(&format!("{lines}[server]\n{lines}"), []).unwrap_err();
+    assert_eq!((errors.problems.len(), errors.more), (50, 3_950));
+    let fault = Fault::from(ConfigErrors::one(Place::File("a.toml".into()), "no"));
+    assert_eq!(fault.to_string(), "the configuration is wrong\na.toml: no");
+    assert_eq!(crate::exit::Exit::of(&fault.into()), crate::exit::Exit::Usage);
+}
+
+/// The names of the contract, as they have been since the first release.
+#[test]
+fn a_file_of_the_contract_loads() {
+    let text = "\
+[server]
+listen = \"127.0.0.1:8080\"
+[admin]
+listen = \"127.0.0.1:8081\"
+token  = \"env:ONETAKE_ADMIN_TOKEN\"
+[store]
+url = \"embedded:./onetake-data\"
+[auth]
+mode = \"api-key\"
+[[tenant]]
+name = \"acme\"
+keys = [\"sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae\"]
+[defaults]
+dialect = \"ietf\"
+retention = \"24h\"
+lease = \"30s\"
+in_flight = \"wait 10s\"
+unknown = \"hold\"
+store_down = \"refuse\"
+timeout = \"30s\"
+max_request = \"10MiB\"
+max_stored_response = \"10MiB\"
+[[route]]
+match = \"POST /orders\"
+operation = \"orders.create\"
+upstream = \"http://127.0.0.1:9000\"
+key = \"required\"
+fingerprint = { ignore = [\"/client_time\"], query = true }
+[[route]]
+match = \"* /**\"
+upstream = \"http://127.0.0.1:9000\"
+";
+    let config = load_with(text, [("ONETAKE_ADMIN_TOKEN", "0123456789abcdef")]).unwrap();
+    assert_eq!((config.routes.len(), config.tenants.len()), (2, 1));
+    assert_eq!(config.routes[0].settings.key, KeyUse::Required);
+    assert!(config.routes[0].settings.fingerprint.query);
+}
+
+#[test]
 fn every_mode_of_auth_has_what_it_needs_and_nothing_else() {
     let auth = |text: &str| loaded(&format!("[auth]\n{text}")).auth;
     let jwt = auth("mode = \"jwt\"\njwks = \"./keys.json\"\naudience = \"a\"\n");
@@ -472,6 +535,11 @@ fn x11_secrets_are_resolved_and_never_shown() {
     assert!(!refused.contains("hunter2"), "{refused}");
     let in_the_file = "[admin]\ntoken = \"hunter2\"\n[[tenant]]\nname = \"a\"\n\
                        keys = [\"hunter2\"]\n[store]\nurl = \"postgres://u:hunter2@x\"\n";
+    let mut problems = Problems::of("onetake.toml", in_the_file.to_owned());
+    let table = tree::parse(&mut problems);
+    let written = Written::read(&table, &mut problems);
+    let shown = format!("{problems:?} {table:?} {written:?}");
+    assert!(!shown.contains("hunter2"), "{shown}");
     let refused = load_with(in_the_file, []).unwrap_err().to_string();
     assert_eq!(refused.lines().count(), 3, "{refused}");
     assert!(!refused.contains("hunter2"), "{refused}");
@@ -511,8 +579,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn random_text_never_panics(text in any::<Vec<u8>>()) {
-        let _ = load_with(&String::from_utf8_lossy(&text), []);
+    fn random_bytes_never_panic(bytes in any::<Vec<u8>>()) {
+        let text = read_input(bytes.as_slice());
+        prop_assert_eq!(text.is_ok(), std::str::from_utf8(&bytes).is_ok());
+        let _ = load_with(&String::from_utf8_lossy(&bytes), []);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! never in a panic; how deep a document may nest is bounded by the parser.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -32,7 +33,7 @@ pub(super) struct Node {
 }
 
 /// What was written.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) enum Value {
     /// Text in quotes.
     Text(String),
@@ -50,6 +51,13 @@ pub(super) enum Value {
     Table(Table),
     /// The value of a variable: what it is depends on who reads it.
     Word(String),
+}
+
+/// Shows what it is, never what it says: it could be a secret.
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 impl Value {
@@ -198,10 +206,14 @@ pub(super) fn read_text(source: impl Read, place: &Place) -> Result<String, Unre
         return Err(refused(place.clone(), what.to_owned()));
     }
     String::from_utf8(bytes).map_err(|error| {
-        let good = error.utf8_error().valid_up_to();
-        let line = error.as_bytes()[..good].split(|byte| *byte == b'\n').count();
-        let what = format!("the file is not UTF-8: line {line}, byte {good} of the file");
-        refused(place.clone(), what)
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let lines = good.split(|byte| *byte == b'\n');
+        let (line, last) = lines.zip(1..).last().map_or((1, 0), |(last, line)| (line, last.len()));
+        let (Place::File(file) | Place::Variable(file) | Place::Line { file, .. }) = place else {
+            return refused(place.clone(), "the text is not UTF-8".to_owned());
+        };
+        let place = Place::Line { file: Arc::clone(file), line, column: last + 1 };
+        refused(place, "the file is not UTF-8".to_owned())
     })
 }
 
@@ -276,7 +288,7 @@ mod tests {
         let path = folder.path().join("a.toml");
         assert!(told(&path).contains("there is no such file"));
         std::fs::write(&path, b"a = 1\n\xff\n").unwrap();
-        assert!(told(&path).ends_with("not UTF-8: line 2, byte 6 of the file"));
+        assert!(told(&path).ends_with("a.toml:2:1: the file is not UTF-8"), "{}", told(&path));
         let long = vec![b'#'; usize::try_from(FILE_BYTES_MAX).unwrap() + 1];
         std::fs::write(&path, long).unwrap();
         assert!(told(&path).contains("more than 4 MiB"));

@@ -3,6 +3,7 @@
 //! Each reads one text and says what is allowed instead. Bounds that belong to one option are
 //! checked where that option is. Nothing here opens a file or asks a clock.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
@@ -122,8 +123,15 @@ impl Read for Size {
 }
 
 /// Text that is not empty and holds no control characters.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Plain(pub(super) String);
+
+/// Shows only its length: the URL of a store may hold a password.
+impl fmt::Debug for Plain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Plain({} bytes)", self.0.len())
+    }
+}
 
 impl FromText for Plain {
     const EXPECTED: &'static str = "text";
