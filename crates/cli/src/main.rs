@@ -21,7 +21,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use tokio::runtime::Runtime;
 
-use crate::commands::{check as check_config, demo, keys, serve, store};
+use crate::commands::{check as check_config, demo, keys, serve, store, tenant};
 use crate::exit::Exit;
 
 /// One operation, one execution: every retry gets the same take.
@@ -45,9 +45,12 @@ enum Command {
     /// Look after the store itself
     #[command(after_help = exit::HELP)]
     Store(store::Args),
-    /// Open the store and serve the admin surface, until asked to stop
+    /// Serve the gateway and the admin surface, until asked to stop
     #[command(after_help = exit::HELP)]
     Serve(serve::Args),
+    /// Say who may call: give tenants API keys, list and revoke them
+    #[command(after_help = exit::HELP)]
+    Tenant(tenant::Args),
 }
 
 fn main() -> ExitCode {
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Keys(args) => (block_on(keys::run(&args)), args.target.json),
         Command::Store(args) => (block_on(store::run(&args)), args.target.json),
         Command::Serve(args) => (block_on(serve::run(&args)), false),
+        Command::Tenant(args) => (tenant::run(&args), args.json),
     };
     let exit = ended.unwrap_or_else(|error| {
         match json.then(|| out::failure(&error)) {

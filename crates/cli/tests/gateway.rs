@@ -306,3 +306,41 @@ fn routes_that_collide_or_make_no_sense_are_refused_with_their_line() {
     }
     assert!(!folder.path().join("onetake-data").exists(), "no store was made");
 }
+
+fn tenant_command(folder: &Path, words: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_onetake"))
+        .current_dir(folder)
+        .arg("tenant")
+        .args(words)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), said)
+}
+
+/// A key is shown once, its digest is kept, and it works until it is revoked.
+#[test]
+fn tenants_are_added_listed_and_revoked_while_the_gateway_runs() {
+    let (api, folder) = (Api::start(), tempfile::tempdir().unwrap());
+    let path = configured(&folder, &api, "# Who may call.\n");
+    let mut serving = Serving::start(folder.path(), &["--config", &path]);
+    let (code, said) = tenant_command(folder.path(), &["add", "acme", "--json"]);
+    assert_eq!(code, Some(0), "{said}");
+    let added: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let (key, id) = (added["key"].as_str().unwrap(), added["id"].as_str().unwrap());
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains("# Who may call.") && !text.contains(key), "{text}");
+    assert!(serving.line().starts_with("tenants were read again: 1"));
+    let bearer = format!("Bearer {key}");
+    let credential = ("authorization", bearer.as_str());
+    assert_eq!(serving.post("/orders", &[KEY, credential]).body, "order 1");
+    let (code, said) = tenant_command(folder.path(), &["list"]);
+    assert!(code == Some(0) && said.contains("acme") && said.contains(id), "{said}");
+    assert!(!said.contains(key));
+    assert_eq!(tenant_command(folder.path(), &["revoke", "nobody", id]).0, Some(2));
+    assert_eq!(tenant_command(folder.path(), &["revoke", "acme", "ffffffffffff0"]).0, Some(2));
+    assert_eq!(tenant_command(folder.path(), &["revoke", "acme", id]).0, Some(0));
+    assert!(serving.line().starts_with("tenants were read again: 1"));
+    assert_eq!(serving.post("/orders", &[KEY, credential]).status, 401);
+    assert_eq!(api.count(), 1);
+}

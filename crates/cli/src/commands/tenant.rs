@@ -1,0 +1,235 @@
+//! `onetake tenant`: who may call, in the configuration file.
+//!
+//! A key is shown once, when it is made; the file holds its digest only. The file keeps its
+//! comments and its order, is checked before it is replaced, and is replaced whole or not at all. A
+//! running gateway reads it again by itself.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use onetake_http::identity::generate_key;
+use serde::Serialize;
+use tempfile::NamedTempFile;
+use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value, value};
+
+use crate::config::{Config, DEFAULT_FILE, Environment, Source, TenantConfig};
+use crate::exit::{Exit, Fault};
+use crate::out::{say, table};
+
+/// Digits of a digest that name a key to a person.
+const ID_DIGITS: usize = 12;
+const SHA256: &str = "sha256:";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    act: Act,
+    /// The configuration file
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_FILE, global = true)]
+    config: PathBuf,
+    /// Print JSON and nothing else
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Act {
+    /// Give a tenant a new API key, and show it this once; a tenant that is not there is added
+    Add {
+        /// The tenant
+        name: String,
+        /// The subject that the key stands for; keys without one share the tenant's keys
+        #[arg(long = "as", value_name = "SUBJECT")]
+        subject: Option<String>,
+    },
+    /// List tenants and their keys
+    List,
+    /// Take a key from a tenant
+    Revoke {
+        /// The tenant
+        name: String,
+        /// The key, as `list` names it
+        #[arg(required_unless_present = "all")]
+        key: Option<String>,
+        /// All its keys
+        #[arg(long, conflicts_with = "key")]
+        all: bool,
+    },
+}
+
+/// Does what was asked.
+///
+/// # Errors
+/// When the file cannot be read or written, or would be wrong afterwards.
+pub(crate) fn run(args: &Args) -> Result<Exit> {
+    match &args.act {
+        Act::Add { name, subject } => add(args, name, subject.as_deref()),
+        Act::List => list(args),
+        Act::Revoke { name, key, .. } => revoke(args, name, key.as_deref()),
+    }
+}
+
+#[derive(Serialize)]
+struct Added<'a> {
+    tenant: &'a str,
+    id: &'a str,
+    key: &'a str,
+}
+
+fn add(args: &Args, name: &str, subject: Option<&str>) -> Result<Exit> {
+    let mut document = read(&args.config)?;
+    let (key, digest) = generate_key()?;
+    let given = match subject {
+        None => Value::from(&digest),
+        Some(subject) => {
+            let mut given = InlineTable::new();
+            given.insert("hash", Value::from(&digest));
+            given.insert("name", Value::from(subject));
+            Value::InlineTable(given)
+        }
+    };
+    keys_of(tenant(&mut document, name)?)?.push(given);
+    write(&args.config, &document)?;
+    let id = id_of(&digest);
+    say(args.json, &Added { tenant: name, id, key: &key }, || {
+        format!("{key}\n\nThis is the key {id} of {name}; it is not shown again.")
+    })?;
+    Ok(Exit::Done)
+}
+
+/// One key, without its secret.
+#[derive(Serialize)]
+struct Row {
+    tenant: String,
+    id: String,
+    subject: Option<String>,
+    expires: Option<String>,
+}
+
+fn list(args: &Args) -> Result<Exit> {
+    let config = Config::load(Source::File(&args.config), &Environment::of_process())?;
+    let rows: Vec<Row> = config.tenants.iter().flat_map(rows_of).collect();
+    say(args.json, &rows, || {
+        let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        let cells = rows.iter().map(|row| {
+            [row.tenant.clone(), row.id.clone(), or_dash(&row.subject), or_dash(&row.expires)]
+        });
+        table(["TENANT", "KEY", "SUBJECT", "EXPIRES"], &cells.collect::<Vec<_>>())
+    })?;
+    Ok(Exit::Done)
+}
+
+fn rows_of(tenant: &TenantConfig) -> Vec<Row> {
+    let row = |key: &crate::config::KeyConfig| Row {
+        tenant: tenant.name.as_str().to_owned(),
+        id: id_of(&key.hash.text()).to_owned(),
+        subject: key.name.as_ref().map(|name| name.as_str().to_owned()),
+        expires: key.expires.map(|at| humantime::format_rfc3339_seconds(at).to_string()),
+    };
+    tenant.keys.iter().map(row).collect()
+}
+
+#[derive(Serialize)]
+struct Revoked<'a> {
+    tenant: &'a str,
+    revoked: usize,
+}
+
+/// Takes the key that begins with `id`, or all of them.
+fn revoke(args: &Args, name: &str, id: Option<&str>) -> Result<Exit> {
+    let mut document = read(&args.config)?;
+    if !has_tenant(&document, name) {
+        bail!(Fault::Usage(format!("there is no tenant `{name}` in {}", args.config.display())));
+    }
+    let keys = keys_of(tenant(&mut document, name)?)?;
+    let id = id.map(|id| id.trim_start_matches(SHA256).to_ascii_lowercase());
+    let is_meant = |key: &Value| {
+        let digest = digest_of(key).unwrap_or_default().trim_start_matches(SHA256);
+        id.as_ref().is_none_or(|id| digest.to_ascii_lowercase().starts_with(id))
+    };
+    let meant = keys.iter().filter(|key| is_meant(key)).count();
+    if id.is_some() && meant != 1 {
+        let what = if meant == 0 { "no key" } else { "more than one key" };
+        bail!(Fault::Usage(format!(
+            "`{name}` has {what} that begins so; see `onetake tenant list`"
+        )));
+    }
+    keys.retain(|key| !is_meant(key));
+    write(&args.config, &document)?;
+    say(args.json, &Revoked { tenant: name, revoked: meant }, || {
+        format!("revoked: {meant}; a running gateway refuses them within seconds")
+    })?;
+    Ok(Exit::Done)
+}
+
+fn read(path: &Path) -> Result<DocumentMut> {
+    let text = fs::read_to_string(path);
+    let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+    // What is wrong is said by the one who knows lines, before anything is changed.
+    check(path, &text)?;
+    text.parse().with_context(|| format!("{} is not TOML", path.display()))
+}
+
+fn check(path: &Path, text: &str) -> Result<()> {
+    let name = path.display().to_string();
+    Config::load(Source::Text { name: &name, text }, &Environment::of_process())?;
+    Ok(())
+}
+
+/// Replaces the file, with the permissions that it had.
+fn write(path: &Path, document: &DocumentMut) -> Result<()> {
+    let text = document.to_string();
+    check(path, &text)?;
+    let path = fs::canonicalize(path)?;
+    let folder = path.parent().context("a file is in a folder")?;
+    let mut draft = NamedTempFile::new_in(folder)?;
+    draft.write_all(text.as_bytes())?;
+    draft.as_file().set_permissions(fs::metadata(&path)?.permissions())?;
+    draft.as_file().sync_all()?;
+    draft.persist(&path)?;
+    Ok(())
+}
+
+fn tenants(document: &mut DocumentMut) -> Result<&mut ArrayOfTables> {
+    let found = document.entry("tenant").or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
+    found.as_array_of_tables_mut().context("write tenants as `[[tenant]]`")
+}
+
+fn is_named(table: &Table, name: &str) -> bool {
+    table.get("name").and_then(Item::as_str) == Some(name)
+}
+
+fn has_tenant(document: &DocumentMut, name: &str) -> bool {
+    let tenants = document.get("tenant").and_then(Item::as_array_of_tables);
+    tenants.is_some_and(|tenants| tenants.iter().any(|table| is_named(table, name)))
+}
+
+/// The table of `name`, made where there is none.
+fn tenant<'d>(document: &'d mut DocumentMut, name: &str) -> Result<&'d mut Table> {
+    let tenants = tenants(document)?;
+    if !tenants.iter().any(|table| is_named(table, name)) {
+        let mut new = Table::new();
+        new.insert("name", value(name));
+        tenants.push(new);
+    }
+    let found = tenants.iter_mut().find(|table| is_named(table, name));
+    found.context("it was just made sure of")
+}
+
+fn keys_of(tenant: &mut Table) -> Result<&mut Array> {
+    let keys = tenant.entry("keys").or_insert(value(Array::new()));
+    keys.as_array_mut().context("write `keys` as a list")
+}
+
+fn digest_of(key: &Value) -> Option<&str> {
+    let inside = key.as_inline_table().and_then(|table| table.get("hash"));
+    inside.unwrap_or(key).as_str()
+}
+
+/// How a key is named to a person.
+fn id_of(digest: &str) -> &str {
+    let digits = digest.trim_start_matches(SHA256);
+    digits.get(..ID_DIGITS).unwrap_or(digits)
+}
