@@ -197,6 +197,11 @@ impl Front {
             filed.pins = u32::from(pinned);
             shard.filed.insert(slot.clone(), filed);
             self.line_up(shard, slot);
+            if pinned {
+                // It comes into the line once it is written. Whoever brings it makes room now, so
+                // that the writer need not.
+                self.make_room(shard, self.records_max().saturating_sub(1));
+            }
         }
         Seen { record, pinned }
     }
@@ -288,11 +293,16 @@ impl Front {
             shard.bytes += weight;
             shard.line.push_back(slot.clone());
         }
-        self.make_room(shard);
+        self.make_room(shard, self.records_max());
     }
 
-    fn make_room(&self, shard: &mut Shard) {
-        let records_max = (self.limits.records_max / SHARDS).max(1);
+    /// The most finished records of one shard.
+    fn records_max(&self) -> usize {
+        (self.limits.records_max / SHARDS).max(1)
+    }
+
+    /// Lets the oldest go until there are at most `records_max`, and not too many bytes.
+    fn make_room(&self, shard: &mut Shard, records_max: usize) {
         let bytes_max = self.limits.bytes_max / SHARDS;
         // Each round lets one go or forgives one its use, so twice the line is enough.
         for _ in 0..2 * shard.line.len() {
