@@ -108,23 +108,26 @@ fn key(headers: &HeaderMap, dialect: &Dialect) -> Result<Option<Key>, Refused> {
     key.map(Some).map_err(|error| invalid(error.to_string().into()))
 }
 
+fn too_large(bytes_max: usize) -> Refused {
+    Refused::new(Code::TooLarge, format!("the body has more than {bytes_max} bytes"))
+}
+
+/// Refuses a body that says itself that it is too large.
+pub(crate) fn announced<B: Body>(body: &B, bytes_max: usize) -> Result<(), Refused> {
+    let is_too_large = body.size_hint().lower() > bytes_max as u64;
+    if is_too_large { Err(too_large(bytes_max)) } else { Ok(()) }
+}
+
 /// Reads a body of at most `bytes_max` within `within`.
 pub(crate) async fn body<B>(body: B, bytes_max: usize, within: Duration) -> Result<Bytes, Refused>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let too_large = || {
-        let detail = format!("the body has more than {bytes_max} bytes");
-        Refused::new(Code::TooLarge, detail)
-    };
-    if body.size_hint().lower() > bytes_max as u64 {
-        return Err(too_large());
-    }
     let collected = tokio::time::timeout(within, Limited::new(body, bytes_max).collect()).await;
     match collected {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(bytes_max)),
         Ok(Err(_)) => Err(Refused::new(Code::RequestInvalid, "the body broke off before its end")),
         Err(_) => Err(Refused::new(Code::RequestTimeout, "the body did not arrive in time")),
     }

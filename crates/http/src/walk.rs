@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Request};
 use http_body::Body;
-use onetake_core::{Ask, Code};
+use onetake_core::{Ask, Code, Scope};
 use onetake_engine::{Answer, Attempt, RunError, StoreError};
 
 use crate::ask::{self, Refused, Wanted};
@@ -50,11 +50,13 @@ where
 {
     let settings = &*door.settings;
     let (mut parts, body) = request.into_parts();
-    let wanted = match ask::wanted(&parts, settings) {
-        Ok(Wanted::Pass) => {
-            return pass(handler, parts, RequestBody::passed(body)).await;
-        }
-        Ok(wanted) => wanted,
+    let fitting = match ask::wanted(&parts, settings) {
+        Ok(Wanted::Pass) => return pass(handler, parts, RequestBody::passed(body)).await,
+        Ok(wanted) => fits(door, &parts, &body).map(|scope| (wanted, scope)),
+        Err(refused) => Err(refused),
+    };
+    let (wanted, scope) = match fitting {
+        Ok(fitting) => fitting,
         Err(refused) if settings.mode == Mode::Observe => {
             let passed = pass(handler, parts, RequestBody::passed(body)).await;
             return observed(passed, refused.code.as_str());
@@ -62,7 +64,6 @@ where
         Err(refused) => return refuse(&refused, settings),
     };
     let read = async {
-        let scope = door.scope(&parts).ok_or_else(unidentified)?;
         let body = ask::body(body, settings.request_bytes_max, settings.body_within).await?;
         let ask = ask::ask(&parts, &body, wanted, scope, settings)?;
         room_for(door, &ask).await?;
@@ -138,9 +139,16 @@ fn refuse<R, E>(refused: &Refused, settings: &Settings) -> Live<R, E> {
     Ok(reply::refuse(refused, &settings.dialect).map(ResponseBody::whole))
 }
 
+/// What can be said of a request before its body is read.
+fn fits<B: Body>(door: &Idempotency, parts: &Parts, body: &B) -> Result<Scope, Refused> {
+    ask::announced(body, door.settings.request_bytes_max)?;
+    door.scope(parts).ok_or_else(unidentified)
+}
+
 /// X15: turns away a key that the store does not know, when its tenant has begun enough of them.
 async fn room_for(door: &Idempotency, ask: &Ask) -> Result<(), Refused> {
-    let Some(new_keys) = &door.new_keys else { return Ok(()) };
+    let limits = door.new_keys.as_ref().filter(|_| door.settings.mode == Mode::Enforce);
+    let Some(new_keys) = limits else { return Ok(()) };
     let wait = new_keys.wait(ask.address.tenant(), Instant::now());
     if wait.is_zero() || !door.walk.is_new(&ask.address).await {
         return Ok(());

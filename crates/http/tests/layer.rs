@@ -341,6 +341,14 @@ async fn an_observed_route_only_reports() {
     assert_eq!(marks(None, "1").await, (201, Some("key_missing".into())));
     assert_eq!(marks(Some("bad key"), "1").await, (201, Some("key_invalid".into())));
     assert_eq!(count.get(), 5);
+    let nobody = Idempotency::by_extension(Engine::new(Memory::new()));
+    let small = Settings::builder(Dialect::ietf()).mode(Mode::Observe).request_bytes_max(3);
+    let (app, count) = statuses(&nobody.with(small.build().unwrap()));
+    let heard = ask(&app, request("POST", "/201", Some("k"), "1")).await;
+    assert_eq!(heard.header("onetake-observed"), Some("identity_missing"));
+    let heard = ask(&app, request("POST", "/201", Some("k"), "1234")).await;
+    assert_eq!(heard.header("onetake-observed"), Some("too_large"));
+    assert_eq!(count.get(), 2);
 }
 
 /// A service error without a response has an outcome that nobody knows, and reaches its caller.
