@@ -1,62 +1,104 @@
 //! `onetake demo`: shows on this machine what becomes of retries.
 //!
-//! Everything is real: many tasks at once, a durable store in a temporary folder, a file that only
-//! grows as the side effect, a process that is killed, and an audit that reads that file again at
-//! the end. Nothing survives the command.
+//! Everything is real: an API with a side effect, a file that only grows; the gateway in front of
+//! it, a process that is killed with -9; many callers at once; and an audit that reads that file
+//! again at the end. Nothing survives the command.
 //! The demo never corrects a number: a promise that did not hold is said, and the exit code is 1.
 
+mod api;
+mod books;
 mod counts;
+mod customer;
+mod gateway;
 mod ledger;
 mod scenes;
-mod shop;
 mod stage;
-mod victim;
+mod world;
 
+use std::io;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use counts::{Count, Counts};
-use shop::Shop;
 use stage::Stage;
+use world::World;
 
 use crate::out::print;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// End after the table. Today the demo always does; scripts may say so already
+    /// End after the table, with exit code 1 if a promise did not hold; without this, the API and
+    /// the gateway stay up to be tried until Ctrl-C
     #[arg(long)]
     once: bool,
-    /// Print the table as JSON and nothing else
+    /// Print the table as JSON and nothing else, and end; implies --once
     #[arg(long)]
     json: bool,
-    /// Be the process that is killed
-    #[arg(long, hide = true)]
-    victim: bool,
 }
 
-/// Plays the scenes and prints the table.
+/// Plays the scenes and prints the table, then stays up until it is asked to end.
 ///
 /// # Errors
-/// When the demo itself could not run: no temporary file, no threads.
+/// When the demo itself could not run: no temporary folder, no free port, no process.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    // Nothing is kept up after the table yet, so both ways are the same.
-    let Args { once: _, json, victim } = *args;
-    if victim {
-        return victim::die().map(|()| ExitCode::FAILURE);
-    }
-    let stage = Stage::new(json);
-    let report = Runtime::new()?.block_on(async { play(&Shop::open()?, &stage).await })?;
-    if json {
-        print(&serde_json::to_string_pretty(&report)?);
-    } else {
-        stage.finale(&report);
-    }
+    Runtime::new()?.block_on(perform(args, &Stage::new(args.json)))
+}
+
+async fn perform(args: &Args, stage: &Stage) -> Result<ExitCode> {
+    // Before anything is started: a signal that comes early must leave nothing behind.
+    let mut ends = Ends::listen().context("signals cannot be heard")?;
+    let played = Box::pin(async {
+        let mut world = World::open().await?;
+        let report = play(&mut world, stage).await?;
+        anyhow::Ok((world, report))
+    });
+    let (world, report) = tokio::select! {
+        played = played => played?,
+        () = ends.asked() => bail!("interrupted; nothing of the demo is left"),
+    };
     for line in &report.broken {
         eprintln!("PROMISE BROKEN: {line}");
     }
+    if args.json {
+        // What cannot be printed ends the process at once, so nothing else may be left to end.
+        drop(world);
+        print(&serde_json::to_string_pretty(&report)?);
+        return Ok(report.exit_code());
+    }
+    stage.finale(&report);
+    // Nobody can try what nobody reads of.
+    if !args.once && stage.is_watched() {
+        stage.invitation(&world);
+        stage.check()?;
+        ends.asked().await;
+    }
+    drop(world);
+    stage.farewell();
+    stage.check()?;
     Ok(report.exit_code())
+}
+
+/// The ways in which a demo is asked to end.
+struct Ends([Signal; 3]);
+
+impl Ends {
+    fn listen() -> io::Result<Self> {
+        let [term, int, hangup] =
+            [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
+        Ok(Self([signal(term)?, signal(int)?, signal(hangup)?]))
+    }
+
+    async fn asked(&mut self) {
+        let Self([term, int, hangup]) = self;
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
 }
 
 /// What the whole demo came to.
@@ -74,38 +116,40 @@ impl Report {
     }
 }
 
-async fn play(shop: &Shop, stage: &Stage) -> Result<Report> {
-    stage.opening(shop.ledger().path());
+async fn play(world: &mut World, stage: &Stage) -> Result<Report> {
+    stage.opening(world);
     let mut broken = Vec::new();
     for (scene, number) in scenes::ALL.iter().zip(1..) {
         stage.scene(number, scene.title);
-        let before = shop.counts()?;
-        (scene.play)(shop, stage).await?;
-        let did = shop.counts()?.since(&before);
+        let before = world.counts()?;
+        let played = (scene.play)(world, stage).await;
+        played.with_context(|| format!("scene {number} could not be played"))?;
+        let did = world.counts()?.since(&before);
         let expected = Counts::of(scene.expected);
-        let as_promised = did.is_like(&expected);
-        stage.verdict(&did, as_promised);
-        if !as_promised {
+        stage.verdict(&did, did == expected);
+        if did != expected {
             broken.push(format!("scene {number}: {did}; it should have been {expected}"));
         }
+        stage.check()?;
     }
-    let audit = shop.audit().await?;
+    let audit = world.audit()?;
     broken.extend(audit.broken);
-    let mut counts = shop.counts()?;
-    counts.add(Count::Unsaid, audit.unsaid);
-    broken.extend(counts.contradictions());
+    let mut counts = world.counts()?;
+    counts.add(Count::Twice, audit.twice);
+    broken.extend(counts.contradiction());
     Ok(Report { counts, broken })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::demo::ledger::Kind;
 
-    fn played(prepare: impl FnOnce(&Shop)) -> Report {
+    fn played(prepare: impl FnOnce(&World)) -> Report {
         let play = async {
-            let shop = Shop::open().unwrap();
-            prepare(&shop);
-            play(&shop, &Stage::new(true)).await.unwrap()
+            let mut world = World::open().await.unwrap();
+            prepare(&world);
+            play(&mut world, &Stage::new(true)).await.unwrap()
         };
         Runtime::new().unwrap().block_on(play)
     }
@@ -123,9 +167,9 @@ mod tests {
 
     #[test]
     fn a_payment_that_was_taken_behind_the_records_is_found_and_fails_the_demo() {
-        let report = played(|shop| drop(shop.ledger().charge("order-1").unwrap()));
-        assert_eq!(report.counts.get(Count::Unsaid), 1);
-        assert_eq!(report.broken, ["effects that no record admits to: 1"]);
+        let report = played(|world| drop(world.ledger().write(Kind::Payment, "order-1").unwrap()));
+        assert_eq!(report.counts.get(Count::Twice), 1);
+        assert_eq!(report.broken, ["payment for order-1: executed 2 times"]);
         assert!(is_failure(&report));
     }
 }

@@ -1,27 +1,23 @@
 //! The seven scenes, and the numbers that each must come to.
 //!
-//! Nothing here sleeps to let something happen: callers wait for events, and whoever waits for a
-//! lease to lapse waits inside Onetake, as a caller would.
+//! Nothing here sleeps to let something happen: scenes wait for an order to arrive at the API, for
+//! a process to end or to say where it is, and for answers.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
-use onetake::{Failure, OnUnknown};
-use tokio::sync::{Notify, watch};
+use anyhow::{Result, ensure};
+use tokio::sync::Barrier;
 use tokio::task::{JoinSet, spawn};
-use tokio::time::{interval, timeout};
 
+use super::api::Moment;
 use super::counts::Count::{
-    self, Executed, Failed, Fenced, Joined, LedgerLines, Recoveries, Refused, Replayed, Sent,
-    Unknown,
+    self, Executed, Freed, LedgerLines, Recoveries, Refused, Replayed, Sent, Unheard, Unknown,
 };
-use super::counts::grouped;
-use super::ledger::Receipt;
-use super::shop::{Order, SHORT_LEASE, Shop};
+use super::customer::Order;
 use super::stage::Stage;
-use super::victim;
+use super::world::World;
 
 type Played<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
@@ -30,228 +26,194 @@ pub(super) struct Scene {
     pub(super) title: &'static str,
     /// What it must come to, exactly.
     pub(super) expected: &'static [(Count, u64)],
-    pub(super) play: for<'a> fn(&'a Shop, &'a Stage) -> Played<'a>,
+    pub(super) play: for<'a> fn(&'a mut World, &'a Stage) -> Played<'a>,
 }
 
 /// How often one impatient caller sends the same order.
 const BURST: u64 = 20;
 /// How many callers there are in the rush.
-const CALLERS: u64 = 1_000;
+const CALLERS: usize = 200;
 /// How many orders they share.
-const ORDERS: u64 = 10;
-/// Nothing here takes this long; past it something is wrong.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How often the moving line is drawn.
-const FRAME: Duration = Duration::from_millis(2);
+const ORDERS: usize = 10;
+/// Every order that was answered before the gateway is killed: those of the rush, and these.
+const ANSWERED: [&str; 3] = ["order-1", "order-2", "order-3"];
 
 pub(super) const ALL: [Scene; 7] = [
     Scene {
         title: "A burst of retries of one order",
         expected: &[(Sent, BURST), (Executed, 1), (Replayed, BURST - 1), (LedgerLines, 1)],
-        play: |shop, stage| Box::pin(burst(shop, stage)),
+        play: |world, stage| Box::pin(burst(world, stage)),
     },
     Scene {
-        title: "A thousand callers at once, ten orders between them",
-        expected: &[
-            (Sent, CALLERS),
-            (Executed, ORDERS),
-            (Joined, CALLERS - ORDERS),
-            (LedgerLines, ORDERS),
-        ],
-        play: |shop, stage| Box::pin(rush(shop, stage)),
+        title: "Two hundred callers at once, ten orders between them",
+        expected: &[(Sent, 200), (Executed, 10), (Replayed, 190), (LedgerLines, 10)],
+        play: |world, stage| Box::pin(rush(world, stage)),
     },
     Scene {
-        title: "The answer is lost",
-        expected: &[(Sent, 3), (Executed, 1), (Joined, 1), (Replayed, 1), (LedgerLines, 1)],
-        play: |shop, stage| Box::pin(lost_answer(shop, stage)),
+        title: "The caller hangs up before the answer",
+        expected: &[(Sent, 3), (Executed, 1), (Unheard, 1), (Replayed, 2), (LedgerLines, 1)],
+        play: |world, stage| Box::pin(lost_answer(world, stage)),
     },
     Scene {
         title: "The key of the first order again, with another body",
         expected: &[(Sent, 2), (Replayed, 1), (Refused, 1)],
-        play: |shop, stage| Box::pin(other_body(shop, stage)),
+        play: |world, stage| Box::pin(other_body(world, stage)),
     },
     Scene {
-        title: "Two workers stall after the payment",
+        title: "The API is down",
+        expected: &[(Sent, 3), (Executed, 1), (Replayed, 1), (Freed, 1), (LedgerLines, 1)],
+        play: |world, stage| Box::pin(api_down(world, stage)),
+    },
+    Scene {
+        title: "The gateway is killed with -9 while the API does its work",
         expected: &[
             (Sent, 6),
             (Executed, 3),
             (Recoveries, 1),
-            (Fenced, 1),
-            (Replayed, 2),
-            (Unknown, 1),
+            (Unheard, 2),
+            (Replayed, 1),
+            (Unknown, 2),
             (LedgerLines, 2),
         ],
-        play: |shop, stage| Box::pin(stalled(shop, stage)),
+        play: |world, stage| Box::pin(killed(world, stage)),
     },
     Scene {
-        title: "The function fails before the payment",
-        expected: &[(Sent, 3), (Executed, 2), (Failed, 1), (Replayed, 1), (LedgerLines, 1)],
-        play: |shop, stage| Box::pin(failure(shop, stage)),
-    },
-    Scene {
-        title: "The process is killed with -9 after the payment",
-        expected: &[
-            (Sent, 6),
-            (Executed, 3),
-            (Recoveries, 1),
-            (Replayed, 2),
-            (Unknown, 1),
-            (LedgerLines, 2),
-        ],
-        play: |shop, stage| Box::pin(killed(shop, stage)),
+        title: "Everything that was answered before the kill, once more",
+        expected: &[(Sent, 13), (Replayed, 13)],
+        play: |world, stage| Box::pin(remembered(world, stage)),
     },
 ];
 
-async fn burst(shop: &Shop, stage: &Stage) -> Result<()> {
-    let order = Order::new("order-1")?;
-    stage.say(&format!("the first attempt hears: {}", shop.send(&order).await));
+async fn burst(world: &mut World, stage: &Stage) -> Result<()> {
+    let (customer, order) = (world.customer(), Order::new("order-1"));
+    stage.say(&format!("the first attempt gets {}", customer.send(&order).await));
     let mut last = String::new();
-    for _ in 1..BURST {
-        last = shop.send(&order).await;
+    for attempt in 2..=BURST {
+        stage.progress(&format!("attempt {attempt} of {BURST}"));
+        last = customer.send(&order).await;
     }
-    stage.say(&format!("attempt {BURST} hears: {last}"));
+    stage.progress("");
+    stage.say(&format!("attempt {BURST} gets {last}"));
     Ok(())
 }
 
-async fn rush(shop: &Shop, stage: &Stage) -> Result<()> {
-    let (open, gate) = watch::channel(false);
+async fn rush(world: &mut World, stage: &Stage) -> Result<()> {
+    let (customer, start) = (world.customer(), Arc::new(Barrier::new(CALLERS)));
+    let held = (0..ORDERS).map(|n| world.api.hold(&rushed(n), Moment::BeforeTheEffect));
+    let mut held: Vec<_> = held.collect();
     let mut callers = JoinSet::new();
     for caller in 0..CALLERS {
-        let order = Order::new(&format!("rush-{}", caller % ORDERS))?;
-        let (shop, gate) = (shop.clone(), gate.clone());
-        callers.spawn(async move { send_through(&shop, &order, gate).await });
+        let (customer, start) = (customer.clone(), Arc::clone(&start));
+        let line = customer.connect().await?;
+        stage.progress(&format!("connected: {} of {CALLERS}", caller + 1));
+        callers.spawn(async move {
+            start.wait().await;
+            customer.send_on(line, &Order::new(&rushed(caller % ORDERS))).await
+        });
     }
-    let waiting = usize::try_from(CALLERS - ORDERS)?;
-    until_waiting(shop, stage, waiting).await?;
-    stage.say(&format!("{waiting} callers wait for {ORDERS} executions"));
-    let opened = Instant::now();
-    open.send_replace(true);
-    callers.join_all().await;
-    let ms = opened.elapsed().as_millis();
-    stage.say(&format!("all {} answered {ms} ms after the first was let go", grouped(CALLERS)));
+    for order in &mut held {
+        order.reached().await?;
+    }
+    stage.progress("");
+    stage.say(&format!("{ORDERS} orders are at the API; their duplicates wait, and are let go"));
+    let began = Instant::now();
+    drop(held);
+    let mut answered = 0;
+    while callers.join_next().await.transpose()?.is_some() {
+        answered += 1;
+        stage.progress(&format!("answered: {answered} of {CALLERS}"));
+    }
+    stage.progress("");
+    stage.say(&format!("all {answered} have an answer after {} ms", began.elapsed().as_millis()));
     Ok(())
 }
 
-async fn lost_answer(shop: &Shop, stage: &Stage) -> Result<()> {
-    let order = Order::new("order-2")?;
-    let (open, gate) = watch::channel(false);
-    let begun = Arc::new(Notify::new());
-    let caller = {
-        let (shop, order, gate) = (shop.clone(), order.clone(), gate.clone());
-        let begun = Arc::clone(&begun);
-        spawn(async move {
-            let (own, charged) = (shop.clone(), order.clone());
-            let work = |_attempt| async move {
-                own.executing(false);
-                begun.notify_one();
-                passed(gate).await;
-                Ok(own.charge(&charged, false)?)
-            };
-            shop.send_to(&order, work).await
-        })
-    };
-    timeout(PATIENCE, begun.notified()).await.context("the order was never executed")?;
-    caller.abort();
-    ensure!(caller.await.is_err(), "the caller got an answer before it could be dropped");
-    stage.say("the caller is gone before its payment was taken");
-    let retry = spawn({
-        let (shop, order) = (shop.clone(), order.clone());
-        async move { shop.send(&order).await }
+/// The name of an order of the rush.
+fn rushed(number: usize) -> String {
+    format!("rush-{number}")
+}
+
+async fn lost_answer(world: &mut World, stage: &Stage) -> Result<()> {
+    let (customer, order) = (world.customer(), Order::new("order-2"));
+    let mut held = world.api.hold("order-2", Moment::BeforeTheEffect);
+    let sending = spawn({
+        let (customer, order) = (customer.clone(), order.clone());
+        async move { customer.send(&order).await }
     });
-    until_waiting(shop, stage, 1).await?;
-    open.send_replace(true);
-    stage.say(&format!("its retry hears: {}", retry.await?));
-    stage.say(&format!("one more hears: {}", shop.send(&order).await));
+    held.reached().await?;
+    customer.hang_up(sending).await?;
+    stage.say("the caller is gone before its payment was taken; the order goes on");
+    drop(held);
+    stage.say(&format!("its retry gets {}", customer.send(&order).await));
+    stage.say(&format!("one more gets {}", customer.send(&order).await));
     Ok(())
 }
 
-async fn other_body(shop: &Shop, stage: &Stage) -> Result<()> {
-    let same = Order::with_body("order-1", r#"{ "count": 2.0, "sku": "p1" }"#)?;
-    stage.say(&format!("written differently, it hears: {}", shop.send(&same).await));
-    let other = Order::with_body("order-1", r#"{"sku":"p1","count":3}"#)?;
-    stage.say(&format!("three instead of two, it hears: {}", shop.send(&other).await));
+async fn other_body(world: &mut World, stage: &Stage) -> Result<()> {
+    let customer = world.customer();
+    let same = r#"{ "count": 2.0, "sku": "p1", "order": "order-1" }"#;
+    let same = customer.send(&Order::written("order-1", same)).await;
+    stage.say(&format!("written differently, it gets {same}"));
+    let other = r#"{"order":"order-1","sku":"p1","count":3}"#;
+    let other = customer.send(&Order::written("order-1", other)).await;
+    stage.say(&format!("three instead of two, it gets {other}"));
     Ok(())
 }
 
-async fn stalled(shop: &Shop, stage: &Stage) -> Result<()> {
-    let lease = SHORT_LEASE.as_millis();
-    let (held, order) = (shop.with_short_lease(OnUnknown::Hold)?, Order::new("order-3")?);
-    let worker = held.stall(&order).await?;
-    stage.say(&format!("hold: a worker takes the payment and is silent past its {lease} ms lease"));
-    stage.say(&format!("its retry hears: {}", held.send(&order).await));
-    stage.say(&format!("the worker wakes, nobody took over: {}", held.wake(worker).await?));
-    stage.say(&format!("one more retry hears: {}", held.send(&order).await));
-
-    let (retried, order) = (shop.with_short_lease(OnUnknown::Retry)?, Order::new("order-4")?);
-    let worker = retried.stall(&order).await?;
-    stage.say("retry: another worker does the same");
-    let recovered = retried.send(&order).await;
-    stage.say(&format!("its retry recovers, looks first, and hears: {recovered}"));
-    stage.say(&format!("the worker wakes too late: {}", retried.wake(worker).await?));
-    stage.say(&format!("one more retry hears: {}", retried.send(&order).await));
+async fn api_down(world: &mut World, stage: &Stage) -> Result<()> {
+    let (customer, order) = (world.customer(), Order::new("order-3"));
+    let reserved = world.api.close().await?;
+    stage.say(&format!("while it is down, an order gets {}", customer.send(&order).await));
+    world.api.reopen(reserved)?;
+    stage.say(&format!("once it is back, the retry gets {}", customer.send(&order).await));
+    stage.say(&format!("one more gets {}", customer.send(&order).await));
     Ok(())
 }
 
-async fn failure(shop: &Shop, stage: &Stage) -> Result<()> {
-    let order = Order::new("order-5")?;
-    let own = shop.clone();
-    let fail = |_attempt| async move {
-        own.executing(false);
-        Err::<Receipt, _>(Failure::new("the bank is closed"))
-    };
-    stage.say(&format!("the first attempt hears: {}", shop.send_to(&order, fail).await));
-    stage.say(&format!("its retry hears: {}", shop.send(&order).await));
-    stage.say(&format!("one more hears: {}", shop.send(&order).await));
+async fn killed(world: &mut World, stage: &Stage) -> Result<()> {
+    let (payment, refund) = (Order::new("order-4"), Order::refund("order-1"));
+    let names = [("order-4", &payment), ("order-1", &refund)];
+    let (mut held, mut callers) = (Vec::new(), Vec::new());
+    for (name, order) in names {
+        held.push(world.api.hold(name, Moment::AfterTheEffect));
+        let (customer, order) = (world.customer(), order.clone());
+        callers.push(spawn(async move { customer.send(&order).await }));
+    }
+    for order in &mut held {
+        order.reached().await?;
+    }
+    stage.say("a payment was taken and a refund was made, and nobody was told yet");
+    let ended = world.gateway.kill()?;
+    ensure!(!ended.success(), "the gateway survived");
+    stage.say(&format!("the gateway is killed: {ended}"));
+    for caller in callers {
+        stage.say(&format!("its caller gets {}", caller.await?));
+    }
+    drop(held);
+    let began = Instant::now();
+    stage.progress("the gateway starts again");
+    world.gateway.restart().await?;
+    stage.progress("");
+    stage.say(&format!("it is back after {} ms, with its store", began.elapsed().as_millis()));
+    let customer = world.customer();
+    stage.say(&format!("hold: a retry of the payment gets {}", customer.send(&payment).await));
+    stage.say(&format!("however often it asks: {}", customer.send(&payment).await));
+    let recovered = customer.send(&refund).await;
+    stage.say(&format!("retry: the API is told, looks first, and the refund gets {recovered}"));
+    stage.say(&format!("one more gets {}", customer.send(&refund).await));
     Ok(())
 }
 
-async fn killed(shop: &Shop, stage: &Stage) -> Result<()> {
-    let (store, ledger) = (shop.ledger().beside("killed"), shop.ledger().path().to_path_buf());
-    let folder = store.clone();
-    let told = tokio::task::spawn_blocking(move || victim::start(&folder, &ledger)).await??;
-    shop.believe(&[(Sent, 2), (Executed, 2)]);
-    stage.say(&format!("another process answers one order with receipt {}", told.receipt));
-    stage.say(&format!("it takes the next payment and kills itself: {}", told.ended));
-    let opened = Instant::now();
-    let heir = shop.inherit(&store)?;
-    stage.say(&format!("its store is open again after {} ms", opened.elapsed().as_millis()));
-    let (answered, cut_off) = (Order::new(victim::ANSWERED)?, Order::new(victim::CUT_OFF)?);
-    stage.say(&format!("a retry of the first hears: {}", heir.send(&answered).await));
-    stage.say(&format!("a retry of the second hears: {}", heir.send(&cut_off).await));
-    let recovered = heir.on_unknown(OnUnknown::Retry)?.send(&cut_off).await;
-    stage.say(&format!("told to recover, it looks first, and hears: {recovered}"));
-    stage.say(&format!("one more hears: {}", heir.send(&cut_off).await));
+async fn remembered(world: &mut World, stage: &Stage) -> Result<()> {
+    let customer = world.customer();
+    let rush = (0..ORDERS).map(rushed);
+    let mut replayed = 0;
+    for name in ANSWERED.into_iter().map(str::to_owned).chain(rush) {
+        let heard = customer.send(&Order::new(&name)).await;
+        replayed += usize::from(heard.ends_with("replayed"));
+        stage.progress(&format!("{name} gets {heard}"));
+    }
+    stage.progress("");
+    stage.say(&format!("{replayed} orders get what they got before, byte for byte"));
     Ok(())
-}
-
-/// Sends `order`; whoever executes it waits at `gate` before taking the payment.
-async fn send_through(shop: &Shop, order: &Order, gate: watch::Receiver<bool>) {
-    let (own, charged) = (shop.clone(), order.clone());
-    let work = |_attempt| async move {
-        own.executing(false);
-        passed(gate).await;
-        Ok(own.charge(&charged, false)?)
-    };
-    shop.send_to(order, work).await;
-}
-
-/// Waits until the gate is open. A gate whose keeper is gone counts as open.
-async fn passed(mut gate: watch::Receiver<bool>) {
-    let _ = gate.wait_for(|is_open| *is_open).await;
-}
-
-/// Waits until `count` duplicates have a seat; nobody is told of that, so it looks once a frame.
-async fn until_waiting(shop: &Shop, stage: &Stage, count: usize) -> Result<()> {
-    let mut frames = interval(FRAME);
-    let seated = async {
-        loop {
-            let waiting = shop.orders.engine().waiting();
-            stage.progress(&format!("waiting: {waiting} of {count}"));
-            if waiting == count {
-                return stage.progress("");
-            }
-            frames.tick().await;
-        }
-    };
-    timeout(PATIENCE, seated).await.context("the duplicates never came to wait")
 }

@@ -4,12 +4,14 @@
 //! Never decides anything, and never fails: a reader that went away is no reason to stop.
 
 use std::env;
-use std::io::{IsTerminal, Write, stdout};
-use std::path::Path;
+use std::io::{self, ErrorKind, IsTerminal, Write, stdout};
+use std::sync::OnceLock;
+
+use anyhow::{Result, anyhow};
 
 use super::Report;
 use super::counts::{Count, Counts, grouped};
-use crate::out::print;
+use super::world::World;
 
 /// Where the demo is shown.
 pub(super) struct Stage {
@@ -17,6 +19,8 @@ pub(super) struct Stage {
     /// Whether a line may be drawn over.
     is_terminal: bool,
     has_colour: bool,
+    /// Why the last line could not be written, if so; nothing is written after it.
+    trouble: OnceLock<io::Error>,
 }
 
 const BOLD: &str = "1";
@@ -26,9 +30,8 @@ const RED: &str = "31";
 
 const NEXT: &str = "\
 What next:
-  README.md          the same in ten lines of your own code
-  cargo xtask test   the proofs, and known bugs planted to see them fail
-Nothing of this demo is left: its stores and its ledger were in a temporary folder.";
+  onetake serve --upstream URL   the same in front of your own API
+  README.md                      the same in ten lines of your own code";
 
 impl Stage {
     /// Looks at standard output once.
@@ -36,23 +39,51 @@ impl Stage {
         let is_terminal = stdout().is_terminal();
         // https://no-color.org
         let wants_none = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self { is_silent, is_terminal, has_colour: is_terminal && !wants_none }
+        let has_colour = is_terminal && !wants_none;
+        Self { is_silent, is_terminal, has_colour, trouble: OnceLock::new() }
     }
 
     fn line(&self, text: &str) {
-        if !self.is_silent {
-            print(text);
+        if self.is_silent || self.trouble.get().is_some() {
+            return;
         }
+        if let Err(error) = writeln!(stdout(), "{text}") {
+            // There is none yet, and a second one would say no more.
+            let _ = self.trouble.set(error);
+        }
+    }
+
+    /// Whether everything could be said. A reader that went away has heard enough; a disk that is
+    /// full has not.
+    ///
+    /// # Errors
+    /// When the output could not be written.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.trouble.get() {
+            Some(error) if error.kind() != ErrorKind::BrokenPipe => {
+                Err(anyhow!("the output cannot be written: {error}"))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Whether somebody may still be reading.
+    pub(super) fn is_watched(&self) -> bool {
+        self.trouble.get().is_none()
     }
 
     fn painted(&self, colour: &str, text: &str) -> String {
         if self.has_colour { format!("\u{1b}[{colour}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
 
-    pub(super) fn opening(&self, ledger: &Path) {
+    pub(super) fn opening(&self, world: &World) {
+        let (api, gateway) = (world.api.address(), world.gateway.address());
         self.line(&self.painted(BOLD, "One operation, one execution: seven scenes"));
-        self.line("The side effect is a payment: one line in a ledger that only grows,");
-        self.line(&self.painted(DIM, &ledger.display().to_string()));
+        self.line("An orders API takes payments, each of them a line in a ledger that only grows.");
+        self.line("In front of it is the gateway, a process of its own with a store on disk.");
+        let ledger = world.ledger().path().display();
+        let places = format!("API http://{api}, gateway http://{gateway}, ledger {ledger}");
+        self.line(&self.painted(DIM, &places));
     }
 
     pub(super) fn scene(&self, number: usize, title: &str) {
@@ -79,20 +110,51 @@ impl Stage {
         self.line(&format!("   {}: {did}", self.painted(colour, word)));
     }
 
-    /// The table, the verdict and where to go from here.
+    /// The table and the verdict.
     pub(super) fn finale(&self, report: &Report) {
         self.line("");
         self.line(&self.painted(BOLD, "In all"));
         for count in Count::ALL {
             let (label, means) = count.row();
             let number = grouped(report.counts.get(count));
-            self.line(&format!("   {label:24}{number:>7}   {}", self.painted(DIM, means)));
+            self.line(&format!("   {label:18}{number:>5}   {}", self.painted(DIM, means)));
         }
         let verdict = match report.broken.len() {
             0 => self.painted(GREEN, "Every promise held."),
             broken => self.painted(RED, &format!("Promises broken: {broken}.")),
         };
-        self.line(&format!("\n{verdict}\n\n{NEXT}"));
+        self.line(&format!("\n{verdict}\n"));
+    }
+
+    /// Where to go from here, when nothing stays.
+    pub(super) fn farewell(&self) {
+        self.line(NEXT);
+        self.line("Nothing of this demo is left: all of it was in a temporary folder.");
+    }
+
+    /// What stays up, and what to try on it.
+    pub(super) fn invitation(&self, world: &World) {
+        let (api, gateway) = (world.api.address(), world.gateway.address());
+        let folder = world.folder().display();
+        self.line(&self.painted(BOLD, "It stays up: try it yourself"));
+        self.line(&format!("   gateway   http://{gateway}"));
+        self.line(&format!("   API       http://{api}"));
+        self.line(&format!("   folder    {folder}"));
+        for (what, count) in [
+            ("a first order:", 1),
+            ("the same again; the API is not asked:", 1),
+            ("the same key, another body; refused:", 2),
+        ] {
+            let body = format!(r#"{{"order":"mine-1","count":{count}}}"#);
+            self.line(&format!("\n   {what}"));
+            self.line(&format!(
+                "curl -i http://{gateway}/orders -H 'Idempotency-Key: mine-1' -d '{body}'"
+            ));
+        }
+        let store = world.gateway.store();
+        self.line("\n   what the gateway remembers:");
+        self.line(&format!("onetake keys list --store embedded:{}", store.display()));
+        self.line("\nCtrl-C ends the gateway and the API, and removes the folder.");
     }
 }
 
@@ -100,10 +162,25 @@ impl Stage {
 mod tests {
     use super::*;
 
+    fn stage(has_colour: bool) -> Stage {
+        Stage { is_silent: true, is_terminal: true, has_colour, trouble: OnceLock::new() }
+    }
+
     #[test]
     fn colour_is_for_those_who_see_it() {
-        let stage = |has_colour| Stage { is_silent: true, is_terminal: true, has_colour };
         assert_eq!(stage(false).painted(RED, "no"), "no");
         assert_eq!(stage(true).painted(RED, "no"), "\u{1b}[31mno\u{1b}[0m");
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_no_failure_and_a_full_disk_is() {
+        let after = |kind: ErrorKind| {
+            let stage = stage(false);
+            stage.trouble.set(kind.into()).unwrap();
+            (stage.is_watched(), stage.check().is_ok())
+        };
+        assert_eq!(after(ErrorKind::BrokenPipe), (false, true));
+        assert_eq!(after(ErrorKind::StorageFull), (false, false));
+        assert!(stage(false).is_watched() && stage(false).check().is_ok());
     }
 }
