@@ -14,16 +14,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::workspace::{self, Workspace};
 
-/// One benchmark: `cargo bench -p package --bench target`.
+/// One benchmark: `cargo bench -p package --bench target --features features`.
 struct Bench {
     name: &'static str,
     package: &'static str,
     target: &'static str,
+    /// What the package does not have by default, separated by commas.
+    features: &'static str,
 }
 
 const BENCHES: &[Bench] = &[
-    Bench { name: "engine", package: "onetake-activity", target: "engine" },
-    Bench { name: "store", package: "onetake-stores", target: "store" },
+    Bench { name: "engine", package: "onetake-activity", target: "engine", features: "" },
+    Bench { name: "store", package: "onetake-stores", target: "store", features: "" },
+    Bench { name: "http", package: "onetake-http", target: "http", features: "axum,gateway" },
 ];
 
 #[derive(clap::Args)]
@@ -102,6 +105,7 @@ fn measure(workspace: &Workspace, bench: &Bench, quick: bool) -> Result<Report> 
     }
     let mut cargo = workspace.cargo();
     cargo.args(["bench", "-p", bench.package, "--bench", bench.target]);
+    cargo.args(["--features", bench.features]);
     if quick {
         cargo.args(["--", "--quick"]);
     }
@@ -204,7 +208,7 @@ date,commit,name,case,value,unit,ratio,holds
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
         let error = chosen(Some("engines")).err().map(|error| error.to_string());
-        let expected = "there is no benchmark `engines`; there is: engine, store";
+        let expected = "there is no benchmark `engines`; there is: engine, store, http";
         assert_eq!(error.as_deref(), Some(expected));
     }
 }

@@ -1,0 +1,118 @@
+//! The layer around a service, beside the same service without it, and where its time goes.
+//!
+//! A new key costs two durable writes. To show how much of it is the disk, the same layer is
+//! measured on the store in memory, the store without any HTTP, and how long processors work for
+//! one request: what is beyond that is waiting.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use onetake_stores::Embedded;
+
+use crate::load::{Load, Turn, replays, warm};
+use crate::peer::Peer;
+use crate::report::{Bar, Case};
+use crate::store_load::{for_span, new_keys};
+use crate::{Plan, folder, runtime, say};
+
+const TASKS: usize = 64;
+
+/// What the turns of one server came to.
+#[derive(Default)]
+pub(crate) struct Turns {
+    pub(crate) rates: Vec<f64>,
+    pub(crate) p50_ms: Vec<f64>,
+    pub(crate) p99_ms: Vec<f64>,
+    /// Processor time of the server for one request.
+    pub(crate) processor_us: Vec<f64>,
+}
+
+impl Turns {
+    /// Measures one turn of `peer`.
+    pub(crate) fn take(&mut self, peer: &Peer, ask: impl FnOnce() -> Turn) {
+        let before = peer.processor_us();
+        let turn = ask();
+        self.processor_us.push((peer.processor_us() - before) / turn.requests());
+        self.rates.push(turn.rate());
+        self.p50_ms.push(turn.percentile_ms(50));
+        self.p99_ms.push(turn.percentile_ms(99));
+    }
+
+    pub(crate) fn last(&self) -> f64 {
+        self.rates.last().copied().unwrap_or_default()
+    }
+}
+
+/// A case over the medians of two lists that were measured in turns.
+pub(crate) fn beside(name: &str, unit: &'static str, ours: &[f64], base: &[f64], bar: Bar) -> Case {
+    Case::new(name, unit, &mut ours.to_vec(), &mut base.to_vec(), bar)
+}
+
+/// Everybody's turns.
+#[derive(Default)]
+struct Measured {
+    plain: Turns,
+    replay: Turns,
+    fresh: Turns,
+    in_memory: Turns,
+    store: Vec<f64>,
+}
+
+fn measure(plan: &Plan) -> Measured {
+    let (folders, load) = ([folder(), folder()], Load::new());
+    let path = folders[0].path().to_str().expect("a path that is text");
+    let plain = Peer::start(&["plain"]);
+    let layer = Peer::start(&["layer", path]);
+    let in_memory = Peer::start(&["layer-in-memory"]);
+    let (runtime, keys) = (runtime(), Arc::new(AtomicU64::new(0)));
+    let store = Embedded::open(folders[1].path()).expect("an empty folder");
+    // Nobody's first requests count.
+    for peer in [&plain, &layer, &in_memory] {
+        load.new_keys(peer.address, plan.span);
+    }
+    let mut measured = Measured::default();
+    for round in 0..plan.rounds {
+        let Measured { plain: bare, replay, fresh, in_memory: quick, store: swaps } = &mut measured;
+        bare.take(&plain, || load.new_keys(plain.address, plan.span));
+        warm(layer.address);
+        replay.take(&layer, || replays(layer.address, plan.span));
+        fresh.take(&layer, || load.new_keys(layer.address, plan.span));
+        quick.take(&in_memory, || load.new_keys(in_memory.address, plan.span));
+        let alone = new_keys(&runtime, &store, TASKS, &keys, for_span(plan.span)).rate();
+        swaps.push(alone);
+        say(&format!(
+            "round {round}: plain {:.0}/s, replay {:.0}/s, new keys {:.0}/s, in memory {:.0}/s; \
+             the store alone {alone:.0}/s",
+            bare.last(),
+            replay.last(),
+            fresh.last(),
+            quick.last(),
+        ));
+    }
+    measured
+}
+
+pub(crate) fn cases(plan: &Plan) -> Vec<Case> {
+    let Measured { plain, replay, fresh, in_memory, store } = measure(plan);
+    let tails = replay.p99_ms.iter().zip(&plain.p99_ms);
+    let mut tails: Vec<_> = tails.map(|(ours, plain)| ours / plain).collect();
+    let rate = |name: &str, ours: &[f64], bar| beside(name, "/s", ours, &plain.rates, bar);
+    let ms = |name: &str, ours: &[f64], base: &[f64]| beside(name, "ms", ours, base, Bar::None);
+    let us = |name: &str, ours: &Turns| {
+        beside(name, "us", &ours.processor_us, &plain.processor_us, Bar::None)
+    };
+    vec![
+        rate("layer: replay; beside the plain handler", &replay.rates, Bar::Ratio(0.9)),
+        rate("layer: new keys; beside the plain handler", &fresh.rates, Bar::Ratio(0.33)),
+        Case::alone("layer: p99 of a replay over plain's", "x", &mut tails, Bar::AtMost(3.0)),
+        ms("layer: p50 of a replay; beside plain", &replay.p50_ms, &plain.p50_ms),
+        ms("layer: p99 of a replay; beside plain", &replay.p99_ms, &plain.p99_ms),
+        ms("layer: p50 of a new key; beside plain", &fresh.p50_ms, &plain.p50_ms),
+        ms("layer: p99 of a new key; beside plain", &fresh.p99_ms, &plain.p99_ms),
+        rate("layer: new keys, store in memory; beside plain", &in_memory.rates, Bar::None),
+        rate("store: two swaps a key, 64 tasks, no HTTP; beside plain", &store, Bar::None),
+        us("layer: processor time of a replay; beside plain", &replay),
+        us("layer: processor time of a new key; beside plain", &fresh),
+        us("layer: the same, store in memory; beside plain", &in_memory),
+    ]
+}

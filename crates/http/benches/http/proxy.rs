@@ -1,0 +1,39 @@
+//! The least that could stand in front of an API: a reverse proxy of hyper's parts.
+//!
+//! Connections to the upstream are pooled and bodies stream. It adds no header, removes none,
+//! limits nothing and remembers nothing.
+
+use std::net::SocketAddr;
+
+use http::{Request, Uri};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpListener;
+
+/// Passes everything on to `upstream`.
+pub(crate) async fn serve(listener: TcpListener, upstream: SocketAddr) {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    let client = Client::builder(TokioExecutor::new()).build::<_, Incoming>(connector);
+    loop {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        stream.set_nodelay(true).expect("a socket");
+        let client = client.clone();
+        let pass = service_fn(move |mut request: Request<Incoming>| {
+            *request.uri_mut() = there(upstream, request.uri());
+            client.request(request)
+        });
+        // Ends with its connection, and with the process.
+        drop(tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), pass)));
+    }
+}
+
+fn there(upstream: SocketAddr, asked: &Uri) -> Uri {
+    let path = asked.path_and_query().map_or("/", |path| path.as_str());
+    let built = Uri::builder().scheme("http").authority(upstream.to_string());
+    built.path_and_query(path).build().expect("a path that was asked for")
+}
