@@ -123,12 +123,12 @@ impl Stage {
             0 => self.painted(GREEN, "Every promise held."),
             broken => self.painted(RED, &format!("Promises broken: {broken}.")),
         };
-        self.line(&format!("\n{verdict}\n"));
+        self.line(&format!("\n{verdict}"));
     }
 
     /// Where to go from here, when nothing stays.
     pub(super) fn farewell(&self) {
-        self.line(NEXT);
+        self.line(&format!("\n{NEXT}"));
         self.line("Nothing of this demo is left: all of it was in a temporary folder.");
     }
 
@@ -136,6 +136,7 @@ impl Stage {
     pub(super) fn invitation(&self, world: &World) {
         let (api, gateway) = (world.api.address(), world.gateway.address());
         let folder = world.folder().display();
+        self.line("");
         self.line(&self.painted(BOLD, "It stays up: try it yourself"));
         self.line(&format!("   gateway   http://{gateway}"));
         self.line(&format!("   API       http://{api}"));
