@@ -17,30 +17,30 @@ pub(crate) fn cases(plan: &Plan) -> Vec<Case> {
     for peer in [&proxy, &gateway] {
         load.new_keys(peer.address, plan.span);
     }
-    let [mut plain, mut replay, mut fresh] = [(); 3].map(|()| Turns::default());
+    let [mut bare, mut replay, mut fresh] = [(); 3].map(|()| Turns::default());
     for round in 0..plan.rounds {
-        plain.take(&proxy, || load.new_keys(proxy.address, plan.span));
+        bare.take(&proxy, || load.new_keys(proxy.address, plan.span));
         warm(gateway.address);
         replay.take(&gateway, || replays(gateway.address, plan.span));
         fresh.take(&gateway, || load.new_keys(gateway.address, plan.span));
         say(&format!(
             "round {round}: plain proxy {:.0}/s, gateway: replay {:.0}/s, new keys {:.0}/s",
-            plain.last(),
+            bare.last(),
             replay.last(),
             fresh.last(),
         ));
     }
-    let rate = |name: &str, ours: &Turns, bar| beside(name, "/s", &ours.rates, &plain.rates, bar);
+    let rate = |name: &str, ours: &Turns, bar| beside(name, "/s", &ours.rates, &bare.rates, bar);
     let ms = |name: &str, ours: &[f64], base: &[f64]| beside(name, "ms", ours, base, Bar::None);
     let us = |name: &str, ours: &Turns| {
-        beside(name, "us", &ours.processor_us, &plain.processor_us, Bar::None)
+        beside(name, "us", &ours.processor_us, &bare.processor_us, Bar::None)
     };
     vec![
         rate("gateway: replay; beside a plain proxy", &replay, Bar::Ratio(1.6)),
         rate("gateway: new keys; beside a plain proxy", &fresh, Bar::Ratio(0.5)),
-        ms("gateway: p99 of a replay; beside a plain proxy", &replay.p99_ms, &plain.p99_ms),
-        ms("gateway: p50 of a new key; beside a plain proxy", &fresh.p50_ms, &plain.p50_ms),
-        ms("gateway: p99 of a new key; beside a plain proxy", &fresh.p99_ms, &plain.p99_ms),
+        ms("gateway: p99 of a replay; beside a plain proxy", &replay.p99_ms, &bare.p99_ms),
+        ms("gateway: p50 of a new key; beside a plain proxy", &fresh.p50_ms, &bare.p50_ms),
+        ms("gateway: p99 of a new key; beside a plain proxy", &fresh.p99_ms, &bare.p99_ms),
         us("gateway: processor time of a replay; beside a plain proxy", &replay),
         us("gateway: processor time of a new key; beside a plain proxy", &fresh),
     ]

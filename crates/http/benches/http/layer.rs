@@ -51,7 +51,7 @@ pub(crate) fn beside(name: &str, unit: &'static str, ours: &[f64], base: &[f64],
 /// Everybody's turns.
 #[derive(Default)]
 struct Measured {
-    plain: Turns,
+    bare: Turns,
     replay: Turns,
     fresh: Turns,
     in_memory: Turns,
@@ -61,19 +61,19 @@ struct Measured {
 fn measure(plan: &Plan) -> Measured {
     let (folders, load) = ([folder(), folder()], Load::new());
     let path = folders[0].path().to_str().expect("a path that is text");
-    let plain = Peer::start(&["plain"]);
+    let handler = Peer::start(&["plain"]);
     let layer = Peer::start(&["layer", path]);
     let in_memory = Peer::start(&["layer-in-memory"]);
     let (runtime, keys) = (runtime(), Arc::new(AtomicU64::new(0)));
     let store = Embedded::open(folders[1].path()).expect("an empty folder");
     // Nobody's first requests count.
-    for peer in [&plain, &layer, &in_memory] {
+    for peer in [&handler, &layer, &in_memory] {
         load.new_keys(peer.address, plan.span);
     }
     let mut measured = Measured::default();
     for round in 0..plan.rounds {
-        let Measured { plain: bare, replay, fresh, in_memory: quick, store: swaps } = &mut measured;
-        bare.take(&plain, || load.new_keys(plain.address, plan.span));
+        let Measured { bare, replay, fresh, in_memory: quick, store: swaps } = &mut measured;
+        bare.take(&handler, || load.new_keys(handler.address, plan.span));
         warm(layer.address);
         replay.take(&layer, || replays(layer.address, plan.span));
         fresh.take(&layer, || load.new_keys(layer.address, plan.span));
@@ -93,22 +93,22 @@ fn measure(plan: &Plan) -> Measured {
 }
 
 pub(crate) fn cases(plan: &Plan) -> Vec<Case> {
-    let Measured { plain, replay, fresh, in_memory, store } = measure(plan);
-    let tails = replay.p99_ms.iter().zip(&plain.p99_ms);
-    let mut tails: Vec<_> = tails.map(|(ours, plain)| ours / plain).collect();
-    let rate = |name: &str, ours: &[f64], bar| beside(name, "/s", ours, &plain.rates, bar);
+    let Measured { bare, replay, fresh, in_memory, store } = measure(plan);
+    let tails = replay.p99_ms.iter().zip(&bare.p99_ms);
+    let mut tails: Vec<_> = tails.map(|(ours, bare)| ours / bare).collect();
+    let rate = |name: &str, ours: &[f64], bar| beside(name, "/s", ours, &bare.rates, bar);
     let ms = |name: &str, ours: &[f64], base: &[f64]| beside(name, "ms", ours, base, Bar::None);
     let us = |name: &str, ours: &Turns| {
-        beside(name, "us", &ours.processor_us, &plain.processor_us, Bar::None)
+        beside(name, "us", &ours.processor_us, &bare.processor_us, Bar::None)
     };
     vec![
         rate("layer: replay; beside the plain handler", &replay.rates, Bar::Ratio(0.9)),
         rate("layer: new keys; beside the plain handler", &fresh.rates, Bar::Ratio(0.33)),
         Case::alone("layer: p99 of a replay over plain's", "x", &mut tails, Bar::AtMost(3.0)),
-        ms("layer: p50 of a replay; beside plain", &replay.p50_ms, &plain.p50_ms),
-        ms("layer: p99 of a replay; beside plain", &replay.p99_ms, &plain.p99_ms),
-        ms("layer: p50 of a new key; beside plain", &fresh.p50_ms, &plain.p50_ms),
-        ms("layer: p99 of a new key; beside plain", &fresh.p99_ms, &plain.p99_ms),
+        ms("layer: p50 of a replay; beside plain", &replay.p50_ms, &bare.p50_ms),
+        ms("layer: p99 of a replay; beside plain", &replay.p99_ms, &bare.p99_ms),
+        ms("layer: p50 of a new key; beside plain", &fresh.p50_ms, &bare.p50_ms),
+        ms("layer: p99 of a new key; beside plain", &fresh.p99_ms, &bare.p99_ms),
         rate("layer: new keys, store in memory; beside plain", &in_memory.rates, Bar::None),
         rate("store: two swaps a key, 64 tasks, no HTTP; beside plain", &store, Bar::None),
         us("layer: processor time of a replay; beside plain", &replay),
