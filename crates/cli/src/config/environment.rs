@@ -19,14 +19,12 @@ const PREFIX: &str = "ONETAKE_";
 /// What stands between two levels.
 const LEVEL: &str = "__";
 /// Ours, but no options: read elsewhere in this program, or by its tests.
-const OTHERS: [&str; 9] = [
+const OTHERS: [&str; 7] = [
     "ONETAKE_STORE__KEY",
     "ONETAKE_STORE__KEY_FILE",
     "ONETAKE_STORE__OLD_KEY",
     "ONETAKE_STORE__OLD_KEY_FILE",
     "ONETAKE_OPERATOR",
-    "ONETAKE_DEMO_STORE",
-    "ONETAKE_DEMO_LEDGER",
     "ONETAKE_CRASH_AT",
     "ONETAKE_CRASH_LOG",
 ];
