@@ -54,6 +54,7 @@ pub(crate) fn shortest(upstream: Uri) -> Result<Plan> {
             pattern: Pattern::parse(pattern).context("a pattern of ours")?,
             upstream: upstream.clone(),
             timeout: TIMEOUT,
+            operation: None,
             settings,
             forward_key: ForwardKey::Raw,
             scope: None,

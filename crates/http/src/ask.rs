@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base16ct::lower;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, header};
@@ -17,7 +18,8 @@ use onetake_core::{Address, Ask, Asked, Asking, Code, Key, Operation, Scope};
 use sfv::{BareItem, Item, Parser};
 
 use crate::dialect::{Dialect, OnNoKey};
-use crate::settings::{Keyless, Naming, PATH, QUERY, Settings};
+use crate::idempotency::Idempotency;
+use crate::settings::{Keyless, PATH, QUERY, Settings};
 
 /// Which route matched, where somebody knows. It names the operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,13 +49,11 @@ impl Refused {
     }
 }
 
-/// What the headers of a request want.
+/// What a request is known by.
 #[derive(Debug)]
-pub(crate) enum Wanted {
-    /// Nothing of us.
-    Pass,
+pub(crate) enum Keyed {
     /// This key.
-    Keyed(Key),
+    Given(Key),
     /// A key made of what is asked.
     Derived,
 }
@@ -67,15 +67,15 @@ pub(crate) fn changes_something(method: &Method) -> bool {
     )
 }
 
-/// What `parts` want, by the settings of their route.
-pub(crate) fn wanted(parts: &Parts, settings: &Settings) -> Result<Wanted, Refused> {
+/// What `parts` are known by, by the settings of their route; `None` when they pass.
+pub(crate) fn keyed(parts: &Parts, settings: &Settings) -> Result<Option<Keyed>, Refused> {
     if !changes_something(&parts.method) {
-        return Ok(Wanted::Pass);
+        return Ok(None);
     }
     match (key(&parts.headers, &settings.dialect)?, settings.keyless) {
-        (Some(key), _) => Ok(Wanted::Keyed(key)),
-        (None, Keyless::By(OnNoKey::Pass)) => Ok(Wanted::Pass),
-        (None, Keyless::Derive(_)) => Ok(Wanted::Derived),
+        (Some(key), _) => Ok(Some(Keyed::Given(key))),
+        (None, Keyless::By(OnNoKey::Pass)) => Ok(None),
+        (None, Keyless::Derive(_)) => Ok(Some(Keyed::Derived)),
         (None, Keyless::By(OnNoKey::Refuse)) => {
             let header = &settings.dialect.key_header;
             let detail = format!("send a key of your choice in the header {header}");
@@ -137,29 +137,33 @@ where
 pub(crate) fn ask(
     parts: &Parts,
     body: &Bytes,
-    wanted: Wanted,
+    keyed: Keyed,
     scope: Scope,
-    settings: &Settings,
+    door: &Idempotency,
 ) -> Result<Ask, Refused> {
-    let (key, policy) = match wanted {
-        Wanted::Keyed(key) => (key, &settings.policy),
-        Wanted::Derived | Wanted::Pass => (derived(parts, body)?, &settings.derived),
+    let settings = &*door.settings;
+    let (key, policy) = match keyed {
+        Keyed::Given(key) => (key, &settings.policy),
+        Keyed::Derived => (derived(parts, body)?, &settings.derived),
     };
-    let address = Arc::new(Address::new(scope, operation(parts, settings)?, key));
+    let operation = match &door.operation {
+        Some(operation) => operation.clone(),
+        None => operation(parts)?,
+    };
+    let address = Arc::new(Address::new(scope, operation, key));
     let asked = asked(parts, body, settings);
     Ok(Ask { address, asked, policy: Arc::clone(policy) })
 }
 
-/// The operation that `parts` ask for.
-fn operation(parts: &Parts, settings: &Settings) -> Result<Operation, Refused> {
-    if let Naming::Fixed(operation) = &settings.naming {
-        return Ok(operation.clone());
-    }
+/// The operation that `parts` ask for: the method and the route that matched, or the path where no
+/// route is known.
+fn operation(parts: &Parts) -> Result<Operation, Refused> {
     let path = route(parts).unwrap_or_else(|| path(parts));
     let named = Operation::new(&format!("{} {path}", parts.method));
     // A path that is too long for a name is named by its digest.
     let named = named.or_else(|_| {
-        let digest = hex(Asked::raw(path.to_owned()).fingerprint().digest());
+        let asked = Asked::raw(path.to_owned());
+        let digest = lower::encode_string(asked.fingerprint().digest());
         Operation::new(&format!("{} sha256:{digest}", parts.method))
     });
     named.map_err(|error| Refused::new(Code::RequestInvalid, error.to_string()))
@@ -200,15 +204,9 @@ fn asking(parts: &Parts, body: &Bytes) -> Asking {
 fn derived(parts: &Parts, body: &Bytes) -> Result<Key, Refused> {
     let asking = asking(parts, body).part("method", parts.method.as_str().to_owned());
     let asked = asking.raw().expect("invariant: three parts are not too many");
-    let key = Key::new(&format!("derived-{}", hex(asked.fingerprint().digest())));
+    let digest = lower::encode_string(asked.fingerprint().digest());
+    let key = Key::new(&format!("derived-{digest}"));
     key.map_err(|error| Refused::new(Code::KeyInvalid, error.to_string()))
-}
-
-pub(crate) fn hex(digest: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits =
-        |byte: &u8| [byte >> 4, byte & 15].map(|half| char::from(DIGITS[usize::from(half)]));
-    digest.iter().flat_map(digits).collect()
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -329,13 +327,12 @@ mod tests {
 
     #[test]
     fn a_path_of_any_length_names_an_operation() {
-        let settings = Settings::default();
         let long = format!("/{}", "x".repeat(5_000));
-        let named = |uri: &str| operation(&parts("POST", uri, &[]), &settings).unwrap();
+        let named = |uri: &str| operation(&parts("POST", uri, &[])).unwrap();
         assert_eq!(named("/orders").as_str(), "POST /orders");
         assert_ne!(named(&long), named(&format!("{long}y")));
         let mut routed = parts("POST", "/orders/7", &[]);
         routed.extensions.insert(MatchedRoute("/orders/{id}".into()));
-        assert_eq!(operation(&routed, &settings).unwrap().as_str(), "POST /orders/{id}");
+        assert_eq!(operation(&routed).unwrap().as_str(), "POST /orders/{id}");
     }
 }

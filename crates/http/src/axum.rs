@@ -13,13 +13,13 @@ use axum::body::Body;
 use axum::extract::{FromRef, FromRequestParts};
 use axum::handler::Handler as AxumHandler;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, delete, patch, post, put};
+use axum::routing::{MethodFilter, on};
 use http::request::Parts;
 use http::{Request, StatusCode};
-use onetake_core::{Key, NameError};
+use onetake_core::{Key, Operation};
 use onetake_engine::Attempt;
 
-use crate::body::RequestBody;
+use crate::body::DoorBody;
 use crate::execute::Ended;
 use crate::idempotency::Idempotency;
 use crate::walk::{Handler, answer};
@@ -81,7 +81,7 @@ impl<S: Sync> axum::extract::OptionalFromRequestParts<S> for Take {
 #[derive(Clone)]
 struct Durable<H> {
     handler: H,
-    operation: &'static str,
+    operation: Operation,
 }
 
 /// A handler of axum with its state, behind the door.
@@ -107,7 +107,7 @@ where
     type Body = Body;
     type Error = Infallible;
 
-    async fn call(self, request: Request<RequestBody<Body>>) -> Ended<Body, Infallible> {
+    async fn call(self, request: Request<DoorBody<Body>>) -> Ended<Body, Infallible> {
         Ended::Responded(self.handler.call(request.map(Body::new), self.state).await)
     }
 }
@@ -123,8 +123,7 @@ where
 
     fn call(self, request: Request<Body>, state: S) -> Self::Future {
         Box::pin(async move {
-            let door = Idempotency::from_ref(&state);
-            let door = door.operation(self.operation).expect("invariant: checked when it was made");
+            let door = Idempotency::from_ref(&state).named(self.operation);
             let extracts = std::marker::PhantomData;
             let inner = Inner { handler: self.handler, state, extracts };
             match answer(&door, request, inner).await {
@@ -136,82 +135,87 @@ where
 }
 
 /// Durable routes, in the chain of a router.
-pub trait DurableRoutes<S>: Sized {
-    /// Adds `route` at `path`.
-    #[must_use]
-    fn durable(self, path: &str, route: MethodRouter<S>) -> Self;
-
-    /// A POST that is executed once per key, as `operation`.
+pub trait DurableRoutes<S>: Sized
+where
+    S: Clone + Send + Sync + 'static,
+    Idempotency: FromRef<S>,
+{
+    /// Requests with these methods are executed once per key, as `operation`.
     ///
     /// # Panics
     /// When `operation` is not a name, as axum does for a path.
     #[must_use]
-    fn durable_post<H, T>(self, path: &str, operation: &'static str, handler: H) -> Self
+    fn durable<H, T>(self, at: MethodFilter, path: &str, operation: &str, handler: H) -> Self
+    where
+        H: AxumHandler<T, S>,
+        T: 'static;
+
+    /// A POST that is executed once per key, as `operation`.
+    ///
+    /// # Panics
+    /// As [`durable`](Self::durable) does.
+    #[must_use]
+    fn durable_post<H, T>(self, path: &str, operation: &str, handler: H) -> Self
     where
         H: AxumHandler<T, S>,
         T: 'static,
-        S: Clone + Send + Sync + 'static,
-        Idempotency: FromRef<S>,
     {
-        self.durable(path, post(durable(handler, operation)))
+        self.durable(MethodFilter::POST, path, operation, handler)
     }
 
     /// A PUT that is executed once per key, as `operation`.
     ///
     /// # Panics
-    /// When `operation` is not a name.
+    /// As [`durable`](Self::durable) does.
     #[must_use]
-    fn durable_put<H, T>(self, path: &str, operation: &'static str, handler: H) -> Self
+    fn durable_put<H, T>(self, path: &str, operation: &str, handler: H) -> Self
     where
         H: AxumHandler<T, S>,
         T: 'static,
-        S: Clone + Send + Sync + 'static,
-        Idempotency: FromRef<S>,
     {
-        self.durable(path, put(durable(handler, operation)))
+        self.durable(MethodFilter::PUT, path, operation, handler)
     }
 
     /// A PATCH that is executed once per key, as `operation`.
     ///
     /// # Panics
-    /// When `operation` is not a name.
+    /// As [`durable`](Self::durable) does.
     #[must_use]
-    fn durable_patch<H, T>(self, path: &str, operation: &'static str, handler: H) -> Self
+    fn durable_patch<H, T>(self, path: &str, operation: &str, handler: H) -> Self
     where
         H: AxumHandler<T, S>,
         T: 'static,
-        S: Clone + Send + Sync + 'static,
-        Idempotency: FromRef<S>,
     {
-        self.durable(path, patch(durable(handler, operation)))
+        self.durable(MethodFilter::PATCH, path, operation, handler)
     }
 
     /// A DELETE that is executed once per key, as `operation`.
     ///
     /// # Panics
-    /// When `operation` is not a name.
+    /// As [`durable`](Self::durable) does.
     #[must_use]
-    fn durable_delete<H, T>(self, path: &str, operation: &'static str, handler: H) -> Self
+    fn durable_delete<H, T>(self, path: &str, operation: &str, handler: H) -> Self
     where
         H: AxumHandler<T, S>,
         T: 'static,
-        S: Clone + Send + Sync + 'static,
-        Idempotency: FromRef<S>,
     {
-        self.durable(path, delete(durable(handler, operation)))
+        self.durable(MethodFilter::DELETE, path, operation, handler)
     }
 }
 
-impl<S: Clone + Send + Sync + 'static> DurableRoutes<S> for Router<S> {
-    fn durable(self, path: &str, route: MethodRouter<S>) -> Self {
-        self.route(path, route)
+impl<S> DurableRoutes<S> for Router<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Idempotency: FromRef<S>,
+{
+    fn durable<H, T>(self, at: MethodFilter, path: &str, operation: &str, handler: H) -> Self
+    where
+        H: AxumHandler<T, S>,
+        T: 'static,
+    {
+        let operation = Operation::new(operation).unwrap_or_else(|error| {
+            panic!("{operation:?} is not the name of an operation: {error}")
+        });
+        self.route(path, on(at, Durable { handler, operation }))
     }
-}
-
-fn durable<H>(handler: H, operation: &'static str) -> Durable<H> {
-    let named: Result<_, NameError> = onetake_core::Operation::new(operation);
-    if let Err(error) = named {
-        panic!("{operation:?} is not the name of an operation: {error}");
-    }
-    Durable { handler, operation }
 }

@@ -1,7 +1,7 @@
 //! Bodies that are either somebody else's or ours, so that a layer need not copy what it lets pass.
 //!
-//! A request body is as it came or was read whole; a response body is the handler's, ours, or the
-//! rest of the handler's behind what was already read. Nothing here buffers.
+//! A request is as it came or was read whole; a response is the handler's, ours, or the rest of the
+//! handler's behind what was already read. Nothing here buffers.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,58 +9,14 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::Full;
 use pin_project_lite::pin_project;
 
 type Framed<E> = Poll<Option<Result<Frame<Bytes>, E>>>;
 
 pin_project! {
-    /// The body of a request on its way to the handler: as it came, or read whole because it was
-    /// fingerprinted.
+    /// A body on its way through the door: as it came, or what was read of it and then the rest.
     #[derive(Debug)]
-    pub struct RequestBody<B> {
-        #[pin]
-        passed: Option<B>,
-        whole: Full<Bytes>,
-    }
-}
-
-impl<B> RequestBody<B> {
-    pub(crate) fn passed(body: B) -> Self {
-        Self { passed: Some(body), whole: Full::default() }
-    }
-
-    pub(crate) fn whole(bytes: Bytes) -> Self {
-        Self { passed: None, whole: Full::new(bytes) }
-    }
-}
-
-impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Framed<B::Error> {
-        let this = self.project();
-        match this.passed.as_pin_mut() {
-            Some(body) => body.poll_frame(cx),
-            None => Pin::new(this.whole).poll_frame(cx).map_err(|never| match never {}),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.passed.as_ref().map_or_else(|| self.whole.is_end_stream(), Body::is_end_stream)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.passed.as_ref().map_or_else(|| self.whole.size_hint(), Body::size_hint)
-    }
-}
-
-pin_project! {
-    /// The body of a response on its way to the caller: the handler's, untouched, or what was read
-    /// of it and then the rest.
-    #[derive(Debug)]
-    pub struct ResponseBody<B> {
+    pub struct DoorBody<B> {
         #[pin]
         passed: Option<B>,
         begun: Begun<B>,
@@ -75,7 +31,7 @@ struct Begun<B> {
     trailers: Option<HeaderMap>,
 }
 
-impl<B> ResponseBody<B> {
+impl<B> DoorBody<B> {
     pub(crate) const fn passed(body: B) -> Self {
         let begun = Begun { read: None, rest: None, trailers: None };
         Self { passed: Some(body), begun }
@@ -128,7 +84,7 @@ impl<B: Body<Data = Bytes>> Begun<B> {
     }
 }
 
-impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
+impl<B: Body<Data = Bytes>> Body for DoorBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -151,7 +107,7 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::BodyExt;
+    use http_body_util::{BodyExt, Full};
 
     use super::*;
 
@@ -162,13 +118,13 @@ mod tests {
             http::HeaderValue::from_static("7"),
         )]);
         let rest = Box::pin(Full::new(Bytes::from("world")));
-        let body = ResponseBody::begun("hello ".into(), Some(rest), Some(trailers));
+        let body = DoorBody::begun("hello ".into(), Some(rest), Some(trailers));
         assert_eq!(body.size_hint().exact(), Some(11));
         assert!(!body.is_end_stream());
         let collected = body.collect().await.unwrap();
         assert_eq!(collected.trailers().unwrap()["x-sum"], "7");
         assert_eq!(collected.to_bytes(), "hello world");
-        let empty = ResponseBody::<Full<Bytes>>::whole(Bytes::new());
+        let empty = DoorBody::<Full<Bytes>>::whole(Bytes::new());
         assert!(empty.is_end_stream());
         assert_eq!(empty.size_hint().exact(), Some(0));
     }

@@ -12,7 +12,8 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use onetake_core::{Cause, Header, Outcome, Report, Status};
 
-use crate::body::ResponseBody;
+use crate::body::DoorBody;
+use crate::hops::{self, OF_ONE_CONNECTION};
 
 /// What a handler came to.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ pub(crate) enum Ended<R, E> {
 }
 
 /// What the caller of an execution gets.
-pub(crate) type Live<R, E> = Result<Response<ResponseBody<R>>, E>;
+pub(crate) type Live<R, E> = Result<Response<DoorBody<R>>, E>;
 
 /// Where an execution lays down what its caller gets; empty while it runs.
 #[derive(Debug)]
@@ -61,7 +62,7 @@ pub(crate) async fn report<R, E>(ended: Ended<R, E>, bytes_max: usize, at: &Plac
 where
     R: Body<Data = Bytes>,
 {
-    let ours = |response: Response<Bytes>| Ok(response.map(ResponseBody::whole));
+    let ours = |response: Response<Bytes>| Ok(response.map(DoorBody::whole));
     match ended {
         Ended::Responded(response) => responded(response, bytes_max, at).await,
         Ended::Failed(error) => {
@@ -98,7 +99,7 @@ where
     let status = Status::new(parts.status.as_u16());
     let (read, body) = match status {
         Some(_) if !is_stream(&parts.headers) => read(body, bytes_max).await,
-        Some(_) | None => (Read::Not, ResponseBody::passed(body)),
+        Some(_) | None => (Read::Not, DoorBody::passed(body)),
     };
     let (outcome, headers) = (|body| status.map(|status| (status, body)), kept(&parts.headers));
     let outcome = match read {
@@ -131,7 +132,7 @@ pub(crate) enum Read {
 }
 
 /// Reads at most `bytes_max`; gives what was read back, with the rest.
-pub(crate) async fn read<R>(body: R, bytes_max: usize) -> (Read, ResponseBody<R>)
+pub(crate) async fn read<R>(body: R, bytes_max: usize) -> (Read, DoorBody<R>)
 where
     R: Body<Data = Bytes>,
 {
@@ -144,9 +145,9 @@ where
         let frame = match rest.frame().await {
             None => {
                 let whole = gather(&first, more);
-                return (Read::Whole(whole.clone()), ResponseBody::whole(whole));
+                return (Read::Whole(whole.clone()), DoorBody::whole(whole));
             }
-            Some(Err(_)) => return (Read::Broken, ResponseBody::whole(Bytes::new())),
+            Some(Err(_)) => return (Read::Broken, DoorBody::whole(Bytes::new())),
             Some(Ok(frame)) => frame,
         };
         match frame.into_data() {
@@ -160,11 +161,11 @@ where
             }
             Err(frame) => {
                 let trailers = frame.into_trailers().ok();
-                return (Read::Not, ResponseBody::begun(gather(&first, more), None, trailers));
+                return (Read::Not, DoorBody::begun(gather(&first, more), None, trailers));
             }
         }
         if first.len().max(more.len()) > bytes_max {
-            return (Read::Not, ResponseBody::begun(gather(&first, more), Some(rest), None));
+            return (Read::Not, DoorBody::begun(gather(&first, more), Some(rest), None));
         }
     }
 }
@@ -172,10 +173,10 @@ where
 /// The headers that are kept: neither those of one connection, nor what belongs to one caller, nor
 /// what is computed anew.
 fn kept(headers: &HeaderMap) -> Vec<Header> {
-    let named = headers.get_all(header::CONNECTION).iter().filter_map(|line| line.to_str().ok());
-    let named: Vec<_> = named.flat_map(|line| line.split(',')).map(str::trim).collect();
-    let is_kept =
-        |name: &HeaderName| !NEVER_KEPT.contains(name) && !named.iter().any(|other| name == other);
+    let named = hops::named(headers);
+    let is_kept = |name: &HeaderName| {
+        !named.contains(name) && !OF_ONE_CONNECTION.contains(name) && !OF_ONE_CALLER.contains(name)
+    };
     let header = |(name, value): (&HeaderName, &http::HeaderValue)| Header {
         name: name.as_str().into(),
         value: Bytes::copy_from_slice(value.as_bytes()),
@@ -183,25 +184,13 @@ fn kept(headers: &HeaderMap) -> Vec<Header> {
     headers.iter().filter(|(name, _)| is_kept(name)).map(header).collect()
 }
 
-const NEVER_KEPT: [HeaderName; 16] = [
-    // Of one connection.
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    // Of one caller.
+/// What belongs to one caller, and the length, which is computed anew.
+static OF_ONE_CALLER: [HeaderName; 6] = [
     header::SET_COOKIE,
     HeaderName::from_static("set-cookie2"),
     header::AUTHORIZATION,
     header::WWW_AUTHENTICATE,
     HeaderName::from_static("authentication-info"),
-    HeaderName::from_static("proxy-authentication-info"),
-    // Computed anew.
     header::CONTENT_LENGTH,
 ];
 
@@ -277,7 +266,7 @@ mod tests {
             headers.insert(name, HeaderValue::from_static("1"));
         }
         let expected = headers.len();
-        for name in NEVER_KEPT {
+        for name in OF_ONE_CONNECTION.iter().chain(&OF_ONE_CALLER) {
             headers.insert(name, HeaderValue::from_static("1"));
         }
         headers.insert("connection", HeaderValue::from_static("close, X-Hop"));

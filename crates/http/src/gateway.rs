@@ -33,12 +33,12 @@ use self::proxy::{Proxy, Target};
 use self::routes::{Found, Routes, RoutesError};
 pub use self::serve::{Listening, serve};
 use crate::ask::{AskedPath, MatchedRoute, Refused};
-use crate::body::ResponseBody;
+use crate::body::DoorBody;
 use crate::dialect::Dialect;
 use crate::idempotency::Idempotency;
 use crate::identity::{self, Gate, Identity};
 use crate::reply::refuse;
-use crate::settings::{Naming, Settings};
+use crate::settings::Settings;
 use crate::walk::answer;
 
 /// Where the policy of every route is published (X16).
@@ -57,6 +57,8 @@ pub struct Route {
     pub upstream: ProxyUpstream,
     /// How long the upstream may take; past it the outcome is unknown.
     pub timeout: Duration,
+    /// The name of what is done; `None`: by its match.
+    pub operation: Option<Operation>,
     /// How its retries are answered; `None`: everything passes through.
     pub settings: Option<Settings>,
     /// Which key the upstream is sent.
@@ -90,6 +92,8 @@ pub struct Gateway {
     door: Idempotency,
     gate: Gate,
     places: Semaphore,
+    /// What is spoken where no route is known.
+    dialect: Dialect,
     policy: Bytes,
     probe: Address,
 }
@@ -132,6 +136,7 @@ impl Gateway {
             door,
             gate: parts.gate,
             places: Semaphore::new(parts.requests_max),
+            dialect: Dialect::ietf(),
             policy: policy.into(),
             probe: Address::new(scope, operation, key),
         })
@@ -155,7 +160,7 @@ impl Gateway {
                 detail: "too many requests at once; nothing was executed".into(),
                 retry_after: Some(Duration::from_secs(1)),
             };
-            return refuse(&busy, &Dialect::ietf()).map(whole);
+            return refuse(&busy, &self.dialect).map(whole);
         };
         match self.matched(request, caller.peer).await {
             Ok((target, request, identity)) => {
@@ -192,7 +197,7 @@ impl Gateway {
             return words::plain("ok\n");
         }
         let down = Refused::new(Code::StoreUnavailable, "the store does not answer");
-        refuse(&down, &Dialect::ietf())
+        refuse(&down, &self.dialect)
     }
 
     /// Finds the route of a request and who sent it.
@@ -201,25 +206,23 @@ impl Gateway {
         mut request: Request<Incoming>,
         peer: IpAddr,
     ) -> Result<(Arc<Target>, Request<Incoming>, Identity), Response<Bytes>> {
-        let ietf = Dialect::ietf();
         let path = normalise(request.uri().path()).map_err(|error| {
-            refuse(&Refused::new(Code::RequestInvalid, error.to_string()), &ietf)
+            refuse(&Refused::new(Code::RequestInvalid, error.to_string()), &self.dialect)
         })?;
         let target = match self.routes.find(request.method(), &path) {
             Found::Route { index, .. } => Arc::clone(&self.targets[index]),
-            Found::MethodNotAllowed { allow } => return Err(not_allowed(&allow)),
+            Found::MethodNotAllowed { allow } => return Err(self.not_allowed(&allow)),
             Found::None => {
                 let missing = Refused::new(Code::RouteMissing, "no route matches this path");
-                return Err(refuse(&missing, &ietf));
+                return Err(refuse(&missing, &self.dialect));
             }
         };
-        let dialect = target.dialect();
         let admitted = self.gate.admit(request.headers(), peer).await;
         let identity = admitted.and_then(|identity| match &target.scope {
             Some(scope) => identity.require(scope).map(|()| identity),
             None => Ok(identity),
         });
-        let identity = identity.map_err(|refused| unverified(refused, &dialect))?;
+        let identity = identity.map_err(|refused| unverified(refused, &target.dialect))?;
         let mut scope = identity.scope();
         if target.shares_keys {
             scope = Scope::tenant_wide(scope.tenant().clone());
@@ -227,16 +230,26 @@ impl Gateway {
         let extensions = request.extensions_mut();
         extensions.insert(scope);
         extensions.insert(AskedPath(path.as_str().into()));
-        // A route with `**` stands for many operations, each with a path of its own.
         if let Some(name) = &target.matched {
             extensions.insert(MatchedRoute(Arc::clone(name)));
         }
         Ok((target, request, identity))
     }
+
+    fn not_allowed(&self, allow: &[Method]) -> Response<Bytes> {
+        let refused = Refused::new(Code::RouteMissing, "this path has other methods");
+        let mut response = refuse(&refused, &self.dialect);
+        *response.status_mut() = http::StatusCode::METHOD_NOT_ALLOWED;
+        let names: Vec<_> = allow.iter().map(Method::as_str).collect();
+        if let Ok(names) = HeaderValue::try_from(names.join(", ")) {
+            response.headers_mut().insert(header::ALLOW, names);
+        }
+        response
+    }
 }
 
 fn whole(bytes: Bytes) -> GatewayBody {
-    ResponseBody::whole(bytes)
+    DoorBody::whole(bytes)
 }
 
 fn unverified(refused: identity::Refused, dialect: &Dialect) -> Response<Bytes> {
@@ -254,23 +267,12 @@ fn unverified(refused: identity::Refused, dialect: &Dialect) -> Response<Bytes> 
     response
 }
 
-fn not_allowed(allow: &[Method]) -> Response<Bytes> {
-    let refused = Refused::new(Code::RouteMissing, "this path has other methods");
-    let mut response = refuse(&refused, &Dialect::ietf());
-    *response.status_mut() = http::StatusCode::METHOD_NOT_ALLOWED;
-    let names: Vec<_> = allow.iter().map(Method::as_str).collect();
-    if let Ok(names) = HeaderValue::try_from(names.join(", ")) {
-        response.headers_mut().insert(header::ALLOW, names);
-    }
-    response
-}
-
-/// The name that a route gives its operations, where it has one: the pattern without its methods.
-fn matched_name(pattern: &Pattern, settings: Option<&Settings>) -> Option<Arc<str>> {
-    let is_fixed = settings.is_some_and(|settings| matches!(settings.naming, Naming::Fixed(_)));
-    if is_fixed || pattern.has_wildcard() {
+/// The path of its pattern, where a route names its operations by that. One with `**` stands for
+/// many operations, each with a path of its own.
+fn matched_name(route: &Route) -> Option<Arc<str>> {
+    if route.operation.is_some() || route.pattern.has_wildcard() {
         return None;
     }
-    let text = pattern.to_string();
+    let text = route.pattern.to_string();
     text.split_once(' ').map(|(_, path)| path.into())
 }

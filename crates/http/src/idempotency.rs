@@ -63,6 +63,8 @@ pub struct Idempotency {
     pub(crate) walk: Arc<dyn Walk>,
     identify: Arc<Identify>,
     pub(crate) settings: Arc<Settings>,
+    /// The name of what is done; `None`: by the request.
+    pub(crate) operation: Option<Operation>,
     pub(crate) new_keys: Option<Arc<NewKeys>>,
 }
 
@@ -83,7 +85,8 @@ impl Idempotency {
         identify: impl Fn(&Parts) -> Option<Scope> + Send + Sync + 'static,
     ) -> Self {
         let settings = Arc::new(Settings::default());
-        Self { walk: Arc::new(engine), identify: Arc::new(identify), settings, new_keys: None }
+        let (walk, identify) = (Arc::new(engine), Arc::new(identify));
+        Self { walk, identify, settings, operation: None, new_keys: None }
     }
 
     /// Keys live in the [`Scope`] that an earlier layer put into the extensions of a request.
@@ -119,13 +122,12 @@ impl Idempotency {
         self
     }
 
-    /// The same, for an operation with a name of its own.
-    ///
-    /// # Errors
-    /// A [`NameError`] when `operation` is not a name.
-    pub fn operation(&self, operation: &str) -> Result<Self, NameError> {
-        let operation = Operation::new(operation)?;
-        Ok(self.with(Settings::clone(&self.settings).named(operation)))
+    /// The same, for an operation with a name of its own. Without one it is the method and the
+    /// route that matched, or the path where no route is known. The path is part of what was asked
+    /// either way.
+    #[must_use]
+    pub fn named(&self, operation: Operation) -> Self {
+        Self { operation: Some(operation), ..self.clone() }
     }
 
     /// A layer for any tower stack.

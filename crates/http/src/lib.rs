@@ -12,6 +12,7 @@ mod dialect;
 mod execute;
 #[cfg(feature = "gateway")]
 pub mod gateway;
+mod hops;
 mod idempotency;
 #[cfg(feature = "gateway")]
 pub mod identity;
@@ -23,13 +24,12 @@ mod settings;
 mod walk;
 
 pub use ask::MatchedRoute;
-pub use body::{RequestBody, ResponseBody};
+pub use body::DoorBody;
 pub use dialect::{BodyShape, Dialect, OnNoKey, Refusal};
 pub use idempotency::Idempotency;
 pub use layer::IdempotencyLayer;
 pub use reply::{EXPIRES, OBSERVED, REFUSED};
 pub use service::IdempotencyService;
 pub use settings::{
-    BODY_BYTES_MAX, BODY_WITHIN, Keyless, Mode, Naming, Settings, SettingsBuilder, SettingsError,
-    StoreDown,
+    BODY_BYTES_MAX, BODY_WITHIN, Keyless, Mode, Settings, SettingsBuilder, SettingsError, StoreDown,
 };

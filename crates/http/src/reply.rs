@@ -37,55 +37,46 @@ pub(crate) enum Said {
 
 /// What `ended` is on the wire.
 pub(crate) fn say(ended: Result<Answer, RunError>, dialect: &Dialect) -> Said {
-    let answer = match ended {
-        Ok(answer) => answer,
-        Err(error) => return Said::Whole(refuse(&failed(&error), dialect)),
-    };
-    match answer {
-        Answer::Executed { expires_at, .. } => Said::Own(expires_at),
-        Answer::Replayed { outcome, expires_at } => {
-            Said::Whole(again(&outcome, Some(expires_at), dialect))
+    let refused = match ended {
+        Ok(Answer::Executed { expires_at, .. }) => return Said::Own(expires_at),
+        Ok(Answer::Replayed { outcome, expires_at }) => {
+            return Said::Whole(again(&outcome, Some(expires_at), dialect));
         }
-        Answer::Joined { outcome, expires_at } => Said::Whole(again(&outcome, expires_at, dialect)),
-        Answer::Freed
-        | Answer::Mismatch
-        | Answer::InFlight { .. }
-        | Answer::StillExecuting { .. }
-        | Answer::Unknown { .. } => Said::Whole(refuse(&refused(&answer), dialect)),
-    }
-}
-
-/// Why `answer` is no response of a handler.
-fn refused(answer: &Answer) -> Refused {
-    let soon = Some(Duration::from_secs(1));
-    let (code, detail, retry_after) = match answer {
-        Answer::Freed => {
-            (Code::AttemptFreed, "the attempt that ran came to nothing; retry with this key", soon)
+        Ok(Answer::Joined { outcome, expires_at }) => {
+            return Said::Whole(again(&outcome, expires_at, dialect));
         }
-        Answer::Mismatch => {
-            (Code::KeyMismatch, "this key was used before, for another request", None)
+        Ok(Answer::Freed) => Refused {
+            retry_after: Some(Duration::from_secs(1)),
+            ..Refused::new(
+                Code::AttemptFreed,
+                "the attempt that ran came to nothing; retry with this key",
+            )
+        },
+        Ok(Answer::Mismatch) => {
+            Refused::new(Code::KeyMismatch, "this key was used before, for another request")
         }
-        Answer::InFlight { retry_after } => (
-            Code::InFlight,
-            "a request with this key is being executed; come back with the same key",
-            Some(*retry_after),
-        ),
-        Answer::StillExecuting { retry_after } => (
-            Code::StillExecuting,
-            "this request is still being executed; come back with the same key",
-            Some(*retry_after),
-        ),
-        Answer::Unknown { .. } => (
+        Ok(Answer::InFlight { retry_after }) => Refused {
+            retry_after: Some(retry_after),
+            ..Refused::new(
+                Code::InFlight,
+                "a request with this key is being executed; come back with the same key",
+            )
+        },
+        Ok(Answer::StillExecuting { retry_after }) => Refused {
+            retry_after: Some(retry_after),
+            ..Refused::new(
+                Code::StillExecuting,
+                "this request is still being executed; come back with the same key",
+            )
+        },
+        Ok(Answer::Unknown { .. }) => Refused::new(
             Code::OutcomeUnknown,
             "an earlier attempt with this key may or may not have taken effect; it is not tried \
              again unasked",
-            None,
         ),
-        Answer::Executed { .. } | Answer::Replayed { .. } | Answer::Joined { .. } => {
-            (Code::ResultNotKept, "the result is not at hand", None)
-        }
+        Err(error) => failed(&error),
     };
-    Refused { code, detail: detail.into(), retry_after }
+    Said::Whole(refuse(&refused, dialect))
 }
 
 /// Why the rule could not be kept. The words of a store are for the log, not for callers.
@@ -231,33 +222,33 @@ mod tests {
 
     use super::*;
 
-    fn shown(refused: &Refused, dialect: &Dialect) -> (u16, Value, Option<String>) {
-        let response = refuse(refused, dialect);
+    fn shown(answer: &Answer, dialect: &Dialect) -> (u16, Value, Option<String>) {
+        let Said::Whole(response) = say(Ok(answer.clone()), dialect) else { panic!("a refusal") };
         let retry = response.headers().get(header::RETRY_AFTER);
         let retry = retry.map(|value| value.to_str().unwrap().to_owned());
         let body = serde_json::from_slice(response.body()).unwrap();
-        assert_eq!(response.headers()[REFUSED], refused.code.as_str());
+        assert!(response.headers().contains_key(REFUSED));
         (response.status().as_u16(), body, retry)
     }
 
     /// W9, W20, D3, D7: each contract in its own words.
     #[test]
     fn w9_w20_d3_d7_a_refusal_speaks_the_dialect() {
-        let waits = refused(&Answer::InFlight { retry_after: Duration::from_millis(18_250) });
+        let waits = Answer::InFlight { retry_after: Duration::from_millis(18_250) };
         let (status, body, retry) = shown(&waits, &Dialect::openwop());
         assert_eq!((status, retry.as_deref()), (409, Some("19")));
         assert_eq!(body["error"], "idempotency_in_flight");
         assert_eq!(body["details"]["retryAfter"], 19);
-        let (status, body, _) = shown(&refused(&Answer::Mismatch), &Dialect::davepi());
+        let (status, body, _) = shown(&Answer::Mismatch, &Dialect::davepi());
         assert_eq!((status, &body["error"]["code"]), (409, &json!("IDEMPOTENCY_CONFLICT")));
         let (_, body, _) = shown(&waits, &Dialect::davepi());
         assert_eq!(body["error"]["code"], "IDEMPOTENCY_IN_PROGRESS");
-        let (status, body, _) = shown(&refused(&Answer::Mismatch), &Dialect::stripe());
+        let (status, body, _) = shown(&Answer::Mismatch, &Dialect::stripe());
         assert_eq!((status, &body["error"]["code"]), (400, &json!("idempotency_error")));
-        let (status, body, _) = shown(&refused(&Answer::Mismatch), &Dialect::cnerium());
+        let (status, body, _) = shown(&Answer::Mismatch, &Dialect::cnerium());
         assert_eq!(status, 409);
         assert!(body["error"].is_string());
-        let (status, body, _) = shown(&refused(&Answer::Mismatch), &Dialect::ietf());
+        let (status, body, _) = shown(&Answer::Mismatch, &Dialect::ietf());
         assert_eq!((status, &body["type"]), (422, &json!("urn:onetake:error:key_mismatch")));
     }
 
@@ -267,7 +258,7 @@ mod tests {
         let unknown =
             Answer::Unknown { fence: Fence(1), since: Timestamp::ZERO, cause: Cause::Silence };
         for dialect in Dialect::all() {
-            let (status, _, retry) = shown(&refused(&unknown), &dialect);
+            let (status, _, retry) = shown(&unknown, &dialect);
             assert_eq!((status, retry), (409, None), "{}", dialect.name);
         }
     }

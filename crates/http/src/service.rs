@@ -11,7 +11,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use crate::body::{RequestBody, ResponseBody};
+use crate::body::DoorBody;
 use crate::execute::Ended;
 use crate::idempotency::Idempotency;
 use crate::walk::{Handler, answer};
@@ -36,7 +36,7 @@ struct Inner<S>(S);
 
 impl<S, B, R> Handler<B> for Inner<S>
 where
-    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S: Service<Request<DoorBody<B>>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Send + 'static,
     B: Send + 'static,
@@ -45,7 +45,7 @@ where
     type Body = R;
     type Error = S::Error;
 
-    async fn call(mut self, request: Request<RequestBody<B>>) -> Ended<R, S::Error> {
+    async fn call(mut self, request: Request<DoorBody<B>>) -> Ended<R, S::Error> {
         let ready = std::future::poll_fn(|cx| self.0.poll_ready(cx)).await;
         let ended = match ready {
             Ok(()) => self.0.call(request).await,
@@ -57,14 +57,14 @@ where
 
 impl<S, B, R> Service<Request<B>> for IdempotencyService<S>
 where
-    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S: Service<Request<DoorBody<B>>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     R: Body<Data = Bytes> + Send + 'static,
 {
-    type Response = Response<ResponseBody<R>>;
+    type Response = Response<DoorBody<R>>;
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 

@@ -1,4 +1,4 @@
-//! The settings of one route: how it is named, what counts, how much is read, what is kept.
+//! The settings of one route: what counts, how much is read, what is kept.
 //!
 //! Plain values with safe defaults; what they mean is decided elsewhere. A setting that contradicts
 //! a promise cannot be built.
@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onetake_core::{
-    Algorithm, Filters, Method, Operation, Pointer, Policy, PolicyBuilder, PolicyError,
-    TooManyFilters,
+    Algorithm, Filters, Method, Pointer, Policy, PolicyBuilder, PolicyError, TooManyFilters,
 };
 
 use crate::dialect::{Dialect, OnNoKey};
@@ -22,16 +21,6 @@ pub const BODY_WITHIN: Duration = Duration::from_secs(30);
 pub(crate) const PATH: &str = "path";
 /// The part of what was asked that is the query.
 pub(crate) const QUERY: &str = "query";
-
-/// How an operation gets its name.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Naming {
-    /// From the request: the method and the route that matched, or the path where none is known.
-    #[default]
-    ByRoute,
-    /// This one. The path is part of what was asked.
-    Fixed(Operation),
-}
 
 /// What a request that carries no key gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +57,6 @@ pub struct Settings {
     pub(crate) dialect: Arc<Dialect>,
     pub(crate) policy: Arc<Policy>,
     pub(crate) derived: Arc<Policy>,
-    pub(crate) naming: Naming,
     pub(crate) keyless: Keyless,
     pub(crate) json: Method,
     pub(crate) raw: Method,
@@ -98,7 +86,6 @@ pub enum SettingsError {
 pub struct SettingsBuilder {
     dialect: Dialect,
     policy: Option<PolicyBuilder>,
-    naming: Naming,
     keyless: Option<Keyless>,
     ignored: Vec<Pointer>,
     query: bool,
@@ -116,7 +103,6 @@ impl Settings {
         SettingsBuilder {
             dialect,
             policy: None,
-            naming: Naming::ByRoute,
             keyless: None,
             ignored: Vec::new(),
             query: true,
@@ -140,13 +126,6 @@ impl Settings {
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
-
-    /// The same for another operation.
-    #[must_use]
-    pub fn named(mut self, operation: Operation) -> Self {
-        self.naming = Naming::Fixed(operation);
-        self
-    }
 }
 
 impl Default for Settings {
@@ -161,12 +140,6 @@ impl SettingsBuilder {
     /// [`Dialect::policy`].
     pub fn policy(mut self, policy: PolicyBuilder) -> Self {
         self.policy = Some(policy);
-        self
-    }
-
-    /// How the operation gets its name.
-    pub fn naming(mut self, naming: Naming) -> Self {
-        self.naming = naming;
         self
     }
 
@@ -244,7 +217,6 @@ impl SettingsBuilder {
             dialect: Arc::new(self.dialect),
             policy: Arc::new(policy),
             derived: Arc::new(derived),
-            naming: self.naming,
             keyless,
             json: Method::new(Algorithm::Json, json),
             raw: Method::new(Algorithm::Raw, raw),

@@ -17,8 +17,8 @@ use http_body::Body;
 use onetake_core::{Ask, Code, Scope};
 use onetake_engine::{Answer, Attempt, RunError, StoreError};
 
-use crate::ask::{self, Refused, Wanted};
-use crate::body::{RequestBody, ResponseBody};
+use crate::ask::{self, Refused};
+use crate::body::DoorBody;
 use crate::execute::{Ended, Live, Place, report};
 use crate::idempotency::Idempotency;
 use crate::reply::{self, OBSERVED, Said};
@@ -33,7 +33,7 @@ pub(crate) trait Handler<B>: Clone + Send + 'static {
 
     fn call(
         self,
-        request: Request<RequestBody<B>>,
+        request: Request<DoorBody<B>>,
     ) -> impl Future<Output = Ended<Self::Body, Self::Error>> + Send;
 }
 
@@ -50,22 +50,22 @@ where
 {
     let settings = &*door.settings;
     let (mut parts, body) = request.into_parts();
-    let fitting = match ask::wanted(&parts, settings) {
-        Ok(Wanted::Pass) => return pass(handler, parts, RequestBody::passed(body)).await,
-        Ok(wanted) => fits(door, &parts, &body).map(|scope| (wanted, scope)),
+    let fitting = match ask::keyed(&parts, settings) {
+        Ok(None) => return pass(handler, parts, DoorBody::passed(body)).await,
+        Ok(Some(keyed)) => fits(door, &parts, &body).map(|scope| (keyed, scope)),
         Err(refused) => Err(refused),
     };
-    let (wanted, scope) = match fitting {
+    let (keyed, scope) = match fitting {
         Ok(fitting) => fitting,
         Err(refused) if settings.mode == Mode::Observe => {
-            let passed = pass(handler, parts, RequestBody::passed(body)).await;
+            let passed = pass(handler, parts, DoorBody::passed(body)).await;
             return observed(passed, refused.code.as_str());
         }
         Err(refused) => return refuse(&refused, settings),
     };
     let read = async {
         let body = ask::body(body, settings.request_bytes_max, settings.body_within).await?;
-        let ask = ask::ask(&parts, &body, wanted, scope, settings)?;
+        let ask = ask::ask(&parts, &body, keyed, scope, door)?;
         room_for(door, &ask).await?;
         Ok((ask, body))
     };
@@ -82,14 +82,14 @@ where
             counted.spend(&tenant, Instant::now());
         }
         parts.extensions.insert(attempt);
-        let ended = handler.call(Request::from_parts(parts, RequestBody::whole(body))).await;
+        let ended = handler.call(Request::from_parts(parts, DoorBody::whole(body))).await;
         report(ended, bytes_max, &laid).await
     };
     let ended = door.walk.run(ask, Box::new(move |attempt| Box::pin(execute(attempt)))).await;
     match spare {
         Some((parts, body, handler)) if passes_anyway(&ended, settings) => {
             let mark = mark(&ended);
-            let passed = pass(handler, parts, RequestBody::whole(body)).await;
+            let passed = pass(handler, parts, DoorBody::whole(body)).await;
             observed(passed, mark)
         }
         Some(_) | None => reply(ended, &place, settings),
@@ -115,7 +115,7 @@ fn reply<R, E>(
         },
         Said::Whole(response) => match place.take() {
             Some(live) if own_refusal => live,
-            Some(_) | None => Ok(response.map(ResponseBody::whole)),
+            Some(_) | None => Ok(response.map(DoorBody::whole)),
         },
     }
 }
@@ -123,20 +123,18 @@ fn reply<R, E>(
 async fn pass<B, H: Handler<B>>(
     handler: H,
     parts: Parts,
-    body: RequestBody<B>,
+    body: DoorBody<B>,
 ) -> Live<H::Body, H::Error> {
     match handler.call(Request::from_parts(parts, body)).await {
-        Ended::Responded(response) => Ok(response.map(ResponseBody::passed)),
+        Ended::Responded(response) => Ok(response.map(DoorBody::passed)),
         Ended::Failed(error) => Err(error),
-        Ended::NotSent(response) | Ended::Unknown(response) => {
-            Ok(response.map(ResponseBody::whole))
-        }
+        Ended::NotSent(response) | Ended::Unknown(response) => Ok(response.map(DoorBody::whole)),
     }
 }
 
 #[allow(clippy::unnecessary_wraps, reason = "it is what everybody else gives")]
 fn refuse<R, E>(refused: &Refused, settings: &Settings) -> Live<R, E> {
-    Ok(reply::refuse(refused, &settings.dialect).map(ResponseBody::whole))
+    Ok(reply::refuse(refused, &settings.dialect).map(DoorBody::whole))
 }
 
 /// What can be said of a request before its body is read.

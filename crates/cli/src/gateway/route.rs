@@ -9,7 +9,7 @@ use onetake_http::gateway::pattern::Pattern;
 use onetake_http::gateway::routes::Routes;
 use onetake_http::gateway::upstream::UpstreamOptions;
 use onetake_http::gateway::{self, ProxyUpstream, Route};
-use onetake_http::{Keyless, Mode, Naming, OnNoKey, Settings, StoreDown};
+use onetake_http::{Keyless, Mode, OnNoKey, Settings, StoreDown};
 
 use super::{TIMEOUT, dialect};
 use crate::config::{self, Config, ConfigErrors, KeyUse, RouteConfig, RouteSettings};
@@ -30,6 +30,7 @@ pub(super) fn routes(config: &Config) -> Result<Vec<Route>, ConfigErrors> {
             pattern,
             upstream,
             timeout: given.settings.policy.timeout().unwrap_or(TIMEOUT),
+            operation: given.operation.clone(),
             settings: settings.map_err(at)?,
             forward_key: match given.settings.forward_key {
                 config::ForwardKey::Raw => gateway::ForwardKey::Raw,
@@ -73,7 +74,7 @@ fn settings(config: &Config, given: &RouteConfig) -> Result<Settings, String> {
     }
     // The gateway keeps the limit itself, and knows then what was sent.
     let timeout = policy.timeout().unwrap_or(TIMEOUT).saturating_add(GRACE);
-    let mut builder = Settings::builder(dialect::of(&given.settings.dialect))
+    let builder = Settings::builder(dialect::of(&given.settings.dialect))
         .policy(policy.to_builder().timeout(timeout))
         .ignore(fingerprint.ignore.iter().cloned())
         .query(fingerprint.query)
@@ -89,10 +90,7 @@ fn settings(config: &Config, given: &RouteConfig) -> Result<Settings, String> {
             config::Mode::Enforce => Mode::Enforce,
             config::Mode::Observe => Mode::Observe,
         });
-    if let Some(operation) = &given.operation {
-        builder = builder.naming(Naming::Fixed(operation.clone()));
-    }
-    builder = match given.settings.key {
+    let builder = match given.settings.key {
         KeyUse::ByDialect => builder,
         KeyUse::Required => builder.keyless(Keyless::By(OnNoKey::Refuse)),
         KeyUse::Optional => builder.keyless(Keyless::By(OnNoKey::Pass)),

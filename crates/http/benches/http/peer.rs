@@ -89,6 +89,7 @@ fn gateway(store: Embedded, upstream: SocketAddr) -> Gateway {
         pattern: Pattern::parse(&format!("POST {}", service::PATH)).expect("a pattern"),
         upstream: ProxyUpstream::new(base, UpstreamOptions::default()).expect("an upstream"),
         timeout: Duration::from_secs(30),
+        operation: None,
         settings: Some(Settings::default()),
         forward_key: ForwardKey::Raw,
         scope: None,

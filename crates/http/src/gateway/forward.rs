@@ -15,6 +15,8 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Uri, Version};
 use ipnet::IpNet;
 
+use crate::hops::{self, OF_ONE_CONNECTION, members};
+
 /// How this gateway calls itself in `Via`.
 const PSEUDONYM: &str = "onetake";
 /// Every header that begins with this is ours alone, in both directions.
@@ -28,21 +30,6 @@ const TRAILERS: &str = "trailers";
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-
-/// What belongs to one connection (RFC 9110 §7.6.1), beside what `Connection` names.
-const OF_ONE_CONNECTION: [HeaderName; 11] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    HeaderName::from_static("proxy-authentication-info"),
-    HeaderName::from_static("http2-settings"),
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
 
 /// Which `Host` an upstream is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -211,19 +198,8 @@ fn takes_trailers(headers: &HeaderMap) -> bool {
     members(headers, &header::TE).any(is_trailers)
 }
 
-/// The members of a list header, over all its lines.
-fn members<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h [u8]> {
-    let lines = headers.get_all(name).into_iter();
-    lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
-}
-
 fn strip_connection(headers: &mut HeaderMap) {
-    let named = members(headers, &header::CONNECTION)
-        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok());
-    for name in named.collect::<Vec<_>>() {
-        headers.remove(name);
-    }
-    for name in OF_ONE_CONNECTION {
+    for name in hops::named(headers).iter().chain(&OF_ONE_CONNECTION) {
         headers.remove(name);
     }
 }

@@ -20,10 +20,10 @@ use super::forward::{self, Caller, Forwarding, UriError, upstream_uri};
 use super::upstream::{SendError, SentCause, Upstream};
 
 /// An upstream that takes bodies that were read, and bodies that pass through.
-pub type ProxyUpstream = Upstream<RequestBody<Incoming>>;
+pub type ProxyUpstream = Upstream<DoorBody<Incoming>>;
 use super::{Route, matched_name};
 use crate::ask::Refused;
-use crate::body::{RequestBody, ResponseBody};
+use crate::body::DoorBody;
 use crate::dialect::Dialect;
 use crate::execute::{Ended, Live, Read, is_stream, read};
 use crate::idempotency::Idempotency;
@@ -35,7 +35,7 @@ const ATTEMPT: HeaderName = HeaderName::from_static("onetake-attempt");
 const RECOVERY: HeaderName = HeaderName::from_static("onetake-recovery");
 
 /// The body of a gateway's response: the upstream's, or what was read of it, or ours.
-pub type GatewayBody = ResponseBody<ResponseBody<Incoming>>;
+pub type GatewayBody = DoorBody<DoorBody<Incoming>>;
 
 /// Which key an upstream is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,6 +51,7 @@ pub enum ForwardKey {
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) door: Option<Idempotency>,
+    pub(super) dialect: Arc<Dialect>,
     pub(super) matched: Option<Arc<str>>,
     pub(super) scope: Option<String>,
     pub(super) shares_keys: bool,
@@ -64,9 +65,15 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) fn new(route: &Route, door: &Idempotency, forwarding: Arc<Forwarding>) -> Self {
+        let door = route.settings.clone().map(|settings| {
+            let door = door.with(settings);
+            route.operation.clone().map_or_else(|| door.clone(), |operation| door.named(operation))
+        });
+        let dialect = door.as_ref().map(|door| Arc::clone(&door.settings.dialect));
         Self {
-            door: route.settings.clone().map(|settings| door.with(settings)),
-            matched: matched_name(&route.pattern, route.settings.as_ref()),
+            door,
+            dialect: dialect.unwrap_or_default(),
+            matched: matched_name(route),
             scope: route.scope.clone(),
             shares_keys: route.shares_keys,
             authority: route.upstream.authority().clone(),
@@ -78,13 +85,8 @@ impl Target {
         }
     }
 
-    pub(super) fn dialect(&self) -> Dialect {
-        let own = self.door.as_ref().map(|door| door.settings.dialect().clone());
-        own.unwrap_or_default()
-    }
-
     fn refused(&self, code: Code, detail: &'static str) -> Response<Bytes> {
-        refuse(&Refused::new(code, detail), &self.dialect())
+        refuse(&Refused::new(code, detail), &self.dialect)
     }
 }
 
@@ -96,7 +98,7 @@ pub(super) struct Proxy {
     identity: Identity,
 }
 
-type Answered = Ended<ResponseBody<Incoming>, Infallible>;
+type Answered = Ended<DoorBody<Incoming>, Infallible>;
 
 impl Proxy {
     pub(super) const fn new(target: Arc<Target>, caller: Caller, identity: Identity) -> Self {
@@ -107,13 +109,11 @@ impl Proxy {
     pub(super) async fn pass(
         self,
         request: Request<Incoming>,
-    ) -> Live<ResponseBody<Incoming>, Infallible> {
-        let ended = self.call(request.map(RequestBody::passed)).await;
+    ) -> Live<DoorBody<Incoming>, Infallible> {
+        let ended = self.call(request.map(DoorBody::passed)).await;
         Ok(match ended {
-            Ended::Responded(response) => response.map(ResponseBody::passed),
-            Ended::NotSent(response) | Ended::Unknown(response) => {
-                response.map(ResponseBody::whole)
-            }
+            Ended::Responded(response) => response.map(DoorBody::passed),
+            Ended::NotSent(response) | Ended::Unknown(response) => response.map(DoorBody::whole),
             Ended::Failed(never) => match never {},
         })
     }
@@ -121,8 +121,8 @@ impl Proxy {
     /// The request as the upstream gets it.
     fn addressed(
         &self,
-        request: Request<RequestBody<Incoming>>,
-    ) -> Result<Request<RequestBody<Incoming>>, UriError> {
+        request: Request<DoorBody<Incoming>>,
+    ) -> Result<Request<DoorBody<Incoming>>, UriError> {
         let target = &*self.target;
         let (mut parts, body) = request.into_parts();
         let uri = upstream_uri(target.upstream.base(), &parts.uri)?;
@@ -138,8 +138,8 @@ impl Proxy {
             if attempt.recovery {
                 headers.insert(RECOVERY, HeaderValue::from_static("true"));
             }
-            if let (Some(key), Some(door)) = (&attempt.key, &target.door) {
-                let header = door.settings.dialect().key_header.clone();
+            if let Some(key) = &attempt.key {
+                let header = target.dialect.key_header.clone();
                 match target.forward_key {
                     // As it came, quotes and all; one that we made is set.
                     ForwardKey::Raw if headers.contains_key(&header) => {}
@@ -148,7 +148,7 @@ impl Proxy {
                         let operation = Operation::new("forwarded");
                         let operation = operation.expect("invariant: it is a name");
                         let address = Address::new(scope, operation, key.clone());
-                        set(headers, header, &crate::ask::hex(address.slot().digest()));
+                        set(headers, header, &address.slot().hex());
                     }
                 }
             }
@@ -165,7 +165,7 @@ impl Proxy {
         tracing::warn!(%error, upstream = %target.authority, "an upstream did not answer");
         let soon = |code, detail: &'static str| {
             let retry_after = Some(Duration::from_secs(1));
-            refuse(&Refused { code, detail: detail.into(), retry_after }, &target.dialect())
+            refuse(&Refused { code, detail: detail.into(), retry_after }, &target.dialect)
         };
         match error {
             SendError::NotSent { .. } => Ended::NotSent(soon(
@@ -193,10 +193,10 @@ impl Proxy {
 }
 
 impl Handler<Incoming> for Proxy {
-    type Body = ResponseBody<Incoming>;
+    type Body = DoorBody<Incoming>;
     type Error = Infallible;
 
-    async fn call(self, request: Request<RequestBody<Incoming>>) -> Answered {
+    async fn call(self, request: Request<DoorBody<Incoming>>) -> Answered {
         let is_keyed = request.extensions().get::<Attempt>().is_some();
         let deadline = Instant::now() + self.target.timeout;
         let request = match self.addressed(request) {
@@ -217,7 +217,7 @@ impl Handler<Incoming> for Proxy {
         let (mut parts, body) = response.into_parts();
         forward::response(&mut parts.headers, parts.version);
         if !is_keyed || is_stream(&parts.headers) {
-            return Ended::Responded(Response::from_parts(parts, ResponseBody::passed(body)));
+            return Ended::Responded(Response::from_parts(parts, DoorBody::passed(body)));
         }
         match timeout_at(deadline, read(body, self.target.response_bytes_max)).await {
             Ok((Read::Whole(_) | Read::Not, body)) => {

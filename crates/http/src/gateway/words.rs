@@ -6,28 +6,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
-use onetake_core::{KeyGrammar, OnInFlight, OnUnknown};
+use onetake_core::{KeyGrammar, OnInFlight, OnUnknown, Operation};
 use serde_json::{Value, json};
 
 use super::Route;
 use crate::dialect::OnNoKey;
-use crate::settings::{Keyless, Mode, Naming, Settings};
+use crate::settings::{Keyless, Mode, Settings};
 
 /// The policy of every route that has one, as JSON.
 pub(super) fn policy(routes: &[Route]) -> String {
-    let told = |route: &Route| {
-        route.settings.as_ref().map(|settings| one(&route.pattern.to_string(), settings))
-    };
+    let told = |route: &Route| route.settings.as_ref().map(|settings| one(route, settings));
     let routes: Vec<Value> = routes.iter().filter_map(told).collect();
     json!({ "version": 1, "routes": routes }).to_string()
 }
 
-fn one(pattern: &str, settings: &Settings) -> Value {
+fn one(route: &Route, settings: &Settings) -> Value {
     let (dialect, policy) = (settings.dialect(), settings.policy());
-    let operation = match &settings.naming {
-        Naming::Fixed(operation) => Value::from(operation.as_str()),
-        Naming::ByRoute => Value::Null,
-    };
     let key = match settings.keyless {
         Keyless::By(OnNoKey::Refuse) => "required",
         Keyless::By(OnNoKey::Pass) => "optional",
@@ -38,8 +32,8 @@ fn one(pattern: &str, settings: &Settings) -> Value {
         KeyGrammar::UrlSafe => "letters, digits, '-', '.', '_' and '~'",
     };
     json!({
-        "match": pattern,
-        "operation": operation,
+        "match": route.pattern.to_string(),
+        "operation": route.operation.as_ref().map(Operation::as_str),
         "dialect": dialect.name,
         "key": {
             "header": dialect.key_header.as_str(),

@@ -226,6 +226,7 @@ pub(crate) fn route(pattern: &str, address: SocketAddr, settings: Option<Setting
         pattern: Pattern::parse(pattern).unwrap(),
         upstream: upstream(address),
         timeout: Duration::from_secs(30),
+        operation: None,
         settings,
         forward_key: ForwardKey::Raw,
         scope: None,
