@@ -50,12 +50,13 @@ const THREADS_MIN: usize = 3;
 /// As many as the engine would choose for a machine with more cores.
 const THREADS_MAX: usize = 4;
 /// Tables that are flushed before they are merged into the first level. All of that level is
-/// written again each time, because keys are spread evenly, so twice as many halve that work.
-const FLUSHED_MAX: u8 = 10;
+/// written again each time, because keys are spread evenly, so twice as many halve that work. The
+/// engine below holds up writers at 20; the others have room while these are merged.
+const FLUSHED_MAX: u8 = 15;
 /// Records in memory that are not in a table yet, in bytes. Every write and every new key searches
-/// among them, so fewer is faster; but the tables that are made of them must not become so many
-/// while others are merged that the engine below holds up writers (at 20).
-const MEMORY_BYTES: u64 = 48 << 20;
+/// among them, so fewer is faster; but the tables that are made of them must not become too many
+/// while others are merged.
+const MEMORY_BYTES: u64 = 32 << 20;
 /// The size of a table. The first level has `FLUSHED_MAX` of them.
 const TABLE_BYTES: u64 = 32 << 20;
 
