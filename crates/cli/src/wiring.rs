@@ -13,7 +13,7 @@ use std::time::Duration;
 use onetake::core::{Code, Draft, Record, Slot, Tenant, Version};
 use onetake::engine::{
     Commit, Doc, Document, Entry, Found, Journal, Lane, Memory, Page, Place, Position, Reply,
-    Slots, Swap, Swept, Tx,
+    Slots, Stamped, Swap, Swept, Tx,
 };
 use onetake::stores::seal::MasterKey;
 use onetake::stores::{self, Embedded, Options};
@@ -259,6 +259,10 @@ macro_rules! each {
 }
 
 impl Slots for AnyStore {
+    fn at_hand(&self, slot: &Slot) -> Option<Stamped<Arc<Record>>> {
+        each!(self, store => store.at_hand(slot))
+    }
+
     async fn read(&self, slot: &Slot) -> Reply<Option<Arc<Record>>> {
         each!(self, store => store.read(slot).await)
     }

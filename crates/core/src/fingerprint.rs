@@ -4,9 +4,13 @@
 //! change, a retry of an old request is still recognised: [`Asked`] keeps the content and
 //! fingerprints it again the way the stored record was. Nothing is ever compared across two ways of
 //! fingerprinting.
+//!
+//! Most retries repeat a request byte by byte. So a fingerprint in memory also knows the digest of
+//! a whole request that has it: whoever sends just that again need not be read for its meaning.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -91,6 +95,13 @@ impl Method {
         Self { algorithm, filters }
     }
 
+    /// The bytes as they came, with the same parts.
+    fn of_bytes(&self) -> Self {
+        let parts = self.filters.as_ref().map(|filters| filters.parts.clone());
+        let filters = Filters { ignored: Vec::new(), parts: parts.unwrap_or_default() };
+        Self::new(Algorithm::Raw, filters)
+    }
+
     /// The algorithm.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
@@ -105,10 +116,27 @@ impl Method {
 }
 
 /// What was asked: a digest, and how it was made.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone)]
 pub struct Fingerprint {
     method: Method,
     digest: [u8; 32],
+    /// The digest of a whole request that is known to have this fingerprint. It is never stored and
+    /// says nothing that the other two do not, so it has no part in any comparison.
+    known: OnceLock<[u8; 32]>,
+}
+
+impl PartialEq for Fingerprint {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.method, &self.digest) == (&other.method, &other.digest)
+    }
+}
+
+impl Eq for Fingerprint {}
+
+impl std::hash::Hash for Fingerprint {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (&self.method, &self.digest).hash(state);
+    }
 }
 
 /// Shows how it was made only: the digest of a guessable body would give the body away.
@@ -122,7 +150,7 @@ impl Fingerprint {
     /// A fingerprint read back from a store, or made elsewhere.
     #[must_use]
     pub const fn from_parts(method: Method, digest: [u8; 32]) -> Self {
-        Self { method, digest }
+        Self { method, digest, known: OnceLock::new() }
     }
 
     /// How it was made.
@@ -139,10 +167,10 @@ impl Fingerprint {
 }
 
 /// The content of a request as far as it counts: the body, and named parts such as the query.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 struct Content {
     body: Bytes,
-    parts: Vec<(Arc<str>, Bytes)>,
+    parts: Vec<(Cow<'static, str>, Bytes)>,
     limits: JsonLimits,
 }
 
@@ -153,12 +181,38 @@ impl fmt::Debug for Content {
     }
 }
 
-/// What this attempt asks, with its fingerprint and, where it is at hand, the content behind it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
-    fingerprint: Fingerprint,
-    content: Option<Arc<Content>>,
+impl Content {
+    /// The digest of all of it, whatever counts.
+    fn whole(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(b"onetake/request/1");
+        let offered = self.parts.iter().flat_map(|(name, value)| [name.as_bytes(), value]);
+        for piece in offered.chain([&*self.body]) {
+            hash.update((piece.len() as u64).to_be_bytes());
+            hash.update(piece);
+        }
+        hash.finalize().into()
+    }
 }
+
+/// What this attempt asks, with its fingerprint and, where it is at hand, the content behind it.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// Made when it is needed first: whoever only repeats a known request never needs it.
+    fingerprint: OnceLock<Fingerprint>,
+    content: Option<Arc<Content>>,
+    whole: OnceLock<[u8; 32]>,
+    /// How to make the fingerprint, if it is not made yet.
+    method: Option<Method>,
+}
+
+impl PartialEq for Asked {
+    fn eq(&self, other: &Self) -> bool {
+        self.fingerprint() == other.fingerprint()
+    }
+}
+
+impl Eq for Asked {}
 
 impl Asked {
     /// Fingerprints the bytes as they are.
@@ -178,21 +232,67 @@ impl Asked {
     /// Takes a fingerprint that was made elsewhere. Without the content a record with other filters
     /// counts as another request.
     #[must_use]
-    pub const fn digest(fingerprint: Fingerprint) -> Self {
-        Self { fingerprint, content: None }
+    pub fn digest(fingerprint: Fingerprint) -> Self {
+        Self::made(fingerprint, None)
+    }
+
+    fn made(fingerprint: Fingerprint, content: Option<Arc<Content>>) -> Self {
+        let fingerprint = OnceLock::from(fingerprint);
+        Self { fingerprint, content, whole: OnceLock::new(), method: None }
     }
 
     /// The fingerprint that a new record will carry.
     #[must_use]
-    pub const fn fingerprint(&self) -> &Fingerprint {
-        &self.fingerprint
+    pub fn fingerprint(&self) -> &Fingerprint {
+        self.fingerprint.get_or_init(|| {
+            let unmade = self.content.as_deref().zip(self.method.clone());
+            let (content, method) = unmade.expect("invariant: made, or to be made of content");
+            if let Ok(digest) = digest(content, &method) {
+                let known = self.whole().map_or_else(OnceLock::new, |whole| (*whole).into());
+                return Fingerprint { method, digest, known };
+            }
+            let method = method.of_bytes();
+            let digest = digest(content, &method);
+            let digest = digest.expect("invariant: bytes always have a fingerprint");
+            Fingerprint::from_parts(method, digest)
+        })
+    }
+
+    /// The digest of the whole request, where its content is at hand.
+    fn whole(&self) -> Option<&[u8; 32]> {
+        let content = self.content.as_deref()?;
+        Some(self.whole.get_or_init(|| content.whole()))
     }
 
     /// Whether this attempt asks the same as the request that `stored` was made of.
     #[must_use]
     pub fn is_same(&self, stored: &Fingerprint) -> bool {
-        if self.fingerprint.method == stored.method {
-            return self.fingerprint.digest == stored.digest;
+        match stored.method.algorithm {
+            Algorithm::Raw => self.has(stored),
+            // To read JSON for its meaning costs far more than to hash it.
+            Algorithm::Json => {
+                let whole = self.whole();
+                if whole.is_some() && whole == stored.known.get() {
+                    return true;
+                }
+                let same = self.has(stored);
+                if let Some(whole) = whole.filter(|_| same) {
+                    // Whoever was first may stay; both are right.
+                    let _ = stored.known.set(*whole);
+                }
+                same
+            }
+        }
+    }
+
+    /// Whether the content has the fingerprint `stored`.
+    fn has(&self, stored: &Fingerprint) -> bool {
+        let own = match &self.method {
+            Some(method) if *method == stored.method => Some(self.fingerprint()),
+            Some(_) | None => self.fingerprint.get(),
+        };
+        if let Some(own) = own.filter(|own| own.method == stored.method) {
+            return own.digest == stored.digest;
         }
         let again = self.content.as_ref().and_then(|content| digest(content, &stored.method).ok());
         again == Some(stored.digest)
@@ -220,7 +320,7 @@ impl Asking {
 
     /// Offers a part beside the body, such as the query. It counts where the filters name it.
     #[must_use]
-    pub fn part(mut self, name: &str, value: impl Into<Bytes>) -> Self {
+    pub fn part(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Bytes>) -> Self {
         self.0.parts.push((name.into(), value.into()));
         self
     }
@@ -232,8 +332,15 @@ impl Asking {
     /// limit. The caller decides: refuse, or use [`Asking::raw`].
     pub fn by(self, method: Method) -> Result<Asked, CanonicalError> {
         let digest = digest(&self.0, &method)?;
-        let content = Some(Arc::new(self.0));
-        Ok(Asked { fingerprint: Fingerprint { method, digest }, content })
+        Ok(Asked::made(Fingerprint::from_parts(method, digest), Some(Arc::new(self.0))))
+    }
+
+    /// Fingerprints by `method` once that is needed, or by the bytes, with the same parts, if the
+    /// body then turns out to have no single meaning.
+    #[must_use]
+    pub fn later(self, method: Method) -> Asked {
+        let (fingerprint, whole) = (OnceLock::new(), OnceLock::new());
+        Asked { fingerprint, content: Some(Arc::new(self.0)), whole, method: Some(method) }
     }
 
     /// Fingerprints the body's bytes as they are, with every part that was offered.
@@ -241,11 +348,10 @@ impl Asking {
     /// # Errors
     /// [`TooManyFilters`] when more parts were offered than a record may name.
     pub fn raw(self) -> Result<Asked, TooManyFilters> {
-        let names = self.0.parts.iter().map(|(name, _)| Arc::clone(name));
+        let names = self.0.parts.iter().map(|(name, _)| Arc::from(&**name));
         let method = Method::new(Algorithm::Raw, Filters::new([], names)?);
-        let digest = digest(&self.0, &method).expect("invariant: raw bytes always have a digest");
-        let content = Some(Arc::new(self.0));
-        Ok(Asked { fingerprint: Fingerprint { method, digest }, content })
+        let made = self.by(method);
+        Ok(made.expect("invariant: bytes always have a fingerprint"))
     }
 }
 
@@ -259,7 +365,7 @@ fn digest(content: &Content, method: &Method) -> Result<[u8; 32], CanonicalError
         hash.update(bytes);
     };
     for name in method.filters().into_iter().flat_map(Filters::parts) {
-        let values = || content.parts.iter().filter(|(offered, _)| &**offered == name);
+        let values = || content.parts.iter().filter(|(offered, _)| offered == name);
         piece(name.as_bytes());
         // The count keeps an absent part apart from an empty one, and values apart from names.
         piece(&(values().count() as u64).to_be_bytes());
@@ -342,6 +448,49 @@ mod tests {
         assert!(Asked::json("{").is_err());
     }
 
+    /// What is made later is what would have been made at once.
+    #[test]
+    fn a_fingerprint_that_is_made_later_is_the_same() {
+        let asking = |body: &'static str| Asking::new(body).part("query", "a=1");
+        let json = || {
+            let ignored = [Pointer::parse("/t").unwrap()];
+            Method::new(Algorithm::Json, Filters::new(ignored, ["query".into()]).unwrap())
+        };
+        let sound = r#"{"a":1,"t":2}"#;
+        let at_once = asking(sound).by(json()).unwrap();
+        assert_eq!(asking(sound).later(json()), at_once);
+        let twice = r#"{"a":1,"a":2}"#;
+        let by_bytes = asking(twice).by(with_parts(&["query"])).unwrap();
+        assert_eq!(asking(twice).later(json()), by_bytes, "no single meaning: byte by byte");
+        assert!(!asking(twice).later(json()).is_same(at_once.fingerprint()));
+        assert!(asking(twice).later(json()).is_same(by_bytes.fingerprint()));
+        assert!(asking(sound).later(json()).is_same(asking(sound).raw().unwrap().fingerprint()));
+    }
+
+    /// K2: what is known of one request never answers for another.
+    #[test]
+    fn k2_a_known_request_is_recognised_and_nothing_else_is() {
+        let ask = |body: &'static str, query: &'static str| {
+            let parts = Filters::new([], ["query".into()]).unwrap();
+            Asking::new(body).part("query", query).later(Method::new(Algorithm::Json, parts))
+        };
+        let first = ask(r#"{"a":1,"b":2}"#, "x");
+        let stored = first.fingerprint().clone();
+        assert!(stored.known.get().is_some(), "whoever made it knows what it is made of");
+        assert!(ask(r#"{"a":1,"b":2}"#, "x").is_same(&stored));
+        assert!(ask(r#"{"b":2,"a":1.0}"#, "x").is_same(&stored), "the same meaning");
+        assert!(!ask(r#"{"a":1,"b":2}"#, "y").is_same(&stored));
+        assert!(!ask(r#"{"a":1,"b":3}"#, "x").is_same(&stored));
+        let read = Fingerprint::from_parts(stored.method().clone(), *stored.digest());
+        assert!(!ask("{", "x").is_same(&read));
+        assert!(read.known.get().is_none(), "one that differs leaves nothing behind");
+        let again = ask(r#"{"b":2,"a":1}"#, "x");
+        assert!(again.is_same(&read));
+        assert_eq!(read.known.get(), again.whole(), "it was compared once");
+        assert!(!ask(r#"{"a":1,"b":3}"#, "x").is_same(&read));
+        assert_eq!(read, stored, "what is known has no part in what it is");
+    }
+
     #[test]
     fn named_parts_count_only_where_the_method_names_them() {
         let ask = |query: &str, method: Method| {
@@ -376,7 +525,7 @@ mod tests {
         let read = Filters::new([], filters.parts().map(Arc::from)).unwrap();
         let stored = Fingerprint::from_parts(Method::new(Algorithm::Raw, read), *made.digest());
         assert!(ask().is_same(&stored));
-        let many = (0..65).fold(Asking::new("x"), |ask, n| ask.part(&format!("p{n}"), "v"));
+        let many = (0..65).fold(Asking::new("x"), |ask, n| ask.part(format!("p{n}"), "v"));
         assert!(many.raw().is_err());
     }
 

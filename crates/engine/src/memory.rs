@@ -232,6 +232,11 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Slots for Memory {
+    fn at_hand(&self, slot: &Slot) -> Option<Stamped<Arc<Record>>> {
+        let found = self.shard(slot).get(slot).cloned();
+        found.map(|found| self.stamp(found))
+    }
+
     async fn read(&self, slot: &Slot) -> Reply<Option<Arc<Record>>> {
         let found = self.shard(slot).get(slot).cloned();
         Ok(self.stamp(found))

@@ -133,6 +133,13 @@ pub trait Slots: Send + Sync + 'static {
     /// [`Record::is_removable`] allows. About space, never about truth: expiry is judged on read.
     fn sweep(&self, limit: usize) -> impl Future<Output = Reply<Swept>> + Send;
 
+    /// What `slot` holds, if this process has it in memory and it is as true as a read would be.
+    /// `None` says nothing: the store may still hold it.
+    fn at_hand(&self, slot: &Slot) -> Option<Stamped<Arc<Record>>> {
+        let _ = slot;
+        None
+    }
+
     /// Whether what has expired leaves this store without anyone calling [`Slots::sweep`], so that
     /// nobody need walk through all of it every minute.
     fn forgets_by_itself(&self) -> bool {
@@ -165,6 +172,10 @@ impl<S: Slots> Slots for Arc<S> {
 
     fn sweep(&self, limit: usize) -> impl Future<Output = Reply<Swept>> + Send {
         S::sweep(self, limit)
+    }
+
+    fn at_hand(&self, slot: &Slot) -> Option<Stamped<Arc<Record>>> {
+        S::at_hand(self, slot)
     }
 
     fn forgets_by_itself(&self) -> bool {

@@ -5,7 +5,10 @@
 //! Invariant: two requests that the handler cannot tell apart have the same fingerprint.
 
 use std::borrow::Cow;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use base16ct::lower;
@@ -124,12 +127,18 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let collected = tokio::time::timeout(within, Limited::new(body, bytes_max).collect()).await;
+    let mut collecting = pin!(Limited::new(body, bytes_max).collect());
+    // Most bodies are there already, and need no timer.
+    let collected = match poll_fn(|cx| Poll::Ready(collecting.as_mut().poll(cx))).await {
+        Poll::Ready(collected) => collected,
+        Poll::Pending => tokio::time::timeout(within, collecting)
+            .await
+            .map_err(|_| Refused::new(Code::RequestTimeout, "the body did not arrive in time"))?,
+    };
     match collected {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(bytes_max)),
-        Ok(Err(_)) => Err(Refused::new(Code::RequestInvalid, "the body broke off before its end")),
-        Err(_) => Err(Refused::new(Code::RequestTimeout, "the body did not arrive in time")),
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_large(bytes_max)),
+        Err(_) => Err(Refused::new(Code::RequestInvalid, "the body broke off before its end")),
     }
 }
 
@@ -184,12 +193,11 @@ fn route(parts: &Parts) -> Option<&str> {
 /// comes twice, counts byte by byte.
 fn asked(parts: &Parts, body: &Bytes, settings: &Settings) -> Asked {
     let asking = asking(parts, body);
-    let by_meaning = settings.reads_json && is_json(&parts.headers);
-    let judged = by_meaning.then(|| asking.clone().by(settings.json.clone()).ok()).flatten();
-    judged.unwrap_or_else(|| {
-        let raw = asking.by(settings.raw.clone());
-        raw.expect("invariant: bytes always have a fingerprint")
-    })
+    if settings.reads_json && is_json(&parts.headers) {
+        return asking.later(settings.json.clone());
+    }
+    let raw = asking.by(settings.raw.clone());
+    raw.expect("invariant: bytes always have a fingerprint")
 }
 
 fn asking(parts: &Parts, body: &Bytes) -> Asking {

@@ -25,6 +25,9 @@ pub(crate) type Execution = Box<dyn FnOnce(Attempt) -> Boxed<'static, Report> + 
 pub(crate) trait Walk: Send + Sync {
     fn run(&self, ask: Ask, execution: Execution) -> Boxed<'_, Result<Answer, RunError>>;
 
+    /// The answer to `ask`, if it takes nothing but memory.
+    fn at_hand(&self, ask: &Ask) -> Option<Result<Answer, RunError>>;
+
     /// Whether an attempt at `address` would be the first that the store knows of.
     fn is_new<'a>(&'a self, address: &'a Address) -> Boxed<'a, bool>;
 
@@ -36,6 +39,10 @@ pub(crate) trait Walk: Send + Sync {
 impl<S: Slots> Walk for Engine<S> {
     fn run(&self, ask: Ask, execution: Execution) -> Boxed<'_, Result<Answer, RunError>> {
         Box::pin(Self::run(self, ask, execution))
+    }
+
+    fn at_hand(&self, ask: &Ask) -> Option<Result<Answer, RunError>> {
+        Self::at_hand(self, ask)
     }
 
     fn is_new<'a>(&'a self, address: &'a Address) -> Boxed<'a, bool> {

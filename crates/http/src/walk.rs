@@ -66,11 +66,16 @@ where
     let read = async {
         let body = ask::body(body, settings.request_bytes_max, settings.body_within).await?;
         let ask = ask::ask(&parts, &body, keyed, scope, door)?;
-        room_for(door, &ask).await?;
-        Ok((ask, body))
+        let is_enforced = settings.mode == Mode::Enforce;
+        let known = is_enforced.then(|| door.walk.at_hand(&ask)).flatten();
+        if known.is_none() {
+            room_for(door, &ask).await?;
+        }
+        Ok((ask, body, known))
     };
     let (ask, body) = match read.await {
-        Ok(read) => read,
+        Ok((_, _, Some(known))) => return reply(known, None, settings),
+        Ok((ask, body, None)) => (ask, body),
         Err(refused) => return refuse(&refused, settings),
     };
     let place = Place::new();
@@ -92,20 +97,20 @@ where
             let passed = pass(handler, parts, DoorBody::whole(body)).await;
             observed(passed, mark)
         }
-        Some(_) | None => reply(ended, &place, settings),
+        Some(_) | None => reply(ended, place.take(), settings),
     }
 }
 
-/// What the caller of an attempt hears.
+/// What the caller of an attempt hears; `laid` is what its own execution laid down for it.
 fn reply<R, E>(
     ended: Result<Answer, RunError>,
-    place: &Place<R, E>,
+    laid: Option<Live<R, E>>,
     settings: &Settings,
 ) -> Live<R, E> {
     // An execution that came to nothing to keep still has a word for its own caller.
     let own_refusal = matches!(ended, Ok(Answer::Unknown { .. }));
     match reply::say(ended, &settings.dialect) {
-        Said::Own(expires_at) => match place.take() {
+        Said::Own(expires_at) => match laid {
             Some(Ok(mut response)) => {
                 reply::expires(response.headers_mut(), expires_at);
                 Ok(response)
@@ -113,7 +118,7 @@ fn reply<R, E>(
             Some(Err(error)) => Err(error),
             None => refuse(&unheard(), settings),
         },
-        Said::Whole(response) => match place.take() {
+        Said::Whole(response) => match laid {
             Some(live) if own_refusal => live,
             Some(_) | None => Ok(response.map(DoorBody::whole)),
         },

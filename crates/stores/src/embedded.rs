@@ -318,6 +318,12 @@ impl Slots for Embedded {
         true
     }
 
+    fn at_hand(&self, slot: &Slot) -> Option<Stamped<Arc<Record>>> {
+        let shared = self.shared();
+        shared.alive().ok()?;
+        shared.front.at_hand(slot, shared.clock.now()).map(|record| self.stamp(record))
+    }
+
     async fn read(&self, slot: &Slot) -> Reply<Option<Arc<Record>>> {
         let shared = self.shared();
         shared.alive()?;

@@ -164,6 +164,11 @@ impl Front {
         Ok(self.file(&mut shard, slot, record, now, &pins))
     }
 
+    /// What `slot` durably holds, if that is in memory.
+    pub(super) fn at_hand(&self, slot: &Slot, now: Timestamp) -> Option<Arc<Record>> {
+        self.hit(&mut self.shard(slot), slot, now, |_, _| false)?.record
+    }
+
     fn hit(
         &self,
         shard: &mut Shard,

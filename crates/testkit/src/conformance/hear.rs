@@ -11,7 +11,11 @@ use onetake_engine::{
 
 /// What `slot` holds.
 pub async fn there<S: Slots>(store: &S, slot: &Slot) -> Option<Arc<Record>> {
-    store.read(slot).await.expect("a healthy store reads").value
+    let read = store.read(slot).await.expect("a healthy store reads").value;
+    if let Some(at_hand) = store.at_hand(slot) {
+        assert_eq!(Some(at_hand.value), read, "what is at hand is as true as a read");
+    }
+    read
 }
 
 /// Swaps, and wins.
