@@ -24,6 +24,11 @@ use tokio::runtime::Runtime;
 use crate::commands::{check as check_config, demo, keys, serve, store, tenant};
 use crate::exit::Exit;
 
+/// A walk makes and drops a few tasks of a kilobyte or two, which the allocator of the C library
+/// is slow at.
+#[global_allocator]
+static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// One operation, one execution: every retry gets the same take.
 #[derive(Parser)]
 #[command(name = "onetake", version, arg_required_else_help = true, after_help = exit::HELP)]

@@ -29,6 +29,10 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
+/// As the binary has it, and for both sides of every ratio.
+#[global_allocator]
+static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const WORKERS: usize = 2;
 
 /// How much is measured.

@@ -1,8 +1,10 @@
 //! The line of work in front of the writer: bounded in number and in bytes, taken in batches.
 //!
 //! There is no timer. The writer takes whatever is there when it comes back from the disk, so
-//! batches grow exactly as long as the disk is slow. Whoever finds the line full is told so at
-//! once; nothing ever waits for a place.
+//! batches grow exactly as long as the disk is slow. Where processors are scarce, whoever was just
+//! answered waits for one with its next operation in hand, so the writer stands back for a moment,
+//! as long as that makes the line longer. Whoever finds the line full is told so at once; nothing
+//! ever waits for a place.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex};
@@ -11,6 +13,8 @@ use std::sync::{Condvar, Mutex};
 const BATCH_OPS_MAX: usize = 4_096;
 /// Bytes of a batch; a single operation may be larger and is then a batch of its own.
 const BATCH_BYTES_MAX: usize = 4 << 20;
+/// How often the writer stands back for others before it takes a batch.
+const COURTESIES_MAX: usize = 4;
 
 /// How much work may stand in line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +96,16 @@ impl<T> Queue<T> {
                 return false;
             }
             line = self.bell.wait(line).expect("invariant: no panic under the lock");
+        }
+        // On an idle machine this costs nothing: there is nobody to stand back for.
+        for _ in 0..COURTESIES_MAX {
+            let before = line.ops.len();
+            drop(line);
+            std::thread::yield_now();
+            line = self.line();
+            if line.ops.len() == before {
+                break;
+            }
         }
         let mut taken = 0;
         while let Some((bytes, _)) = line.ops.front() {
