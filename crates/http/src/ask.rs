@@ -16,12 +16,15 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, header};
 use http_body::Body;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use onetake_core::{Address, Ask, Asked, Asking, Code, Key, Operation, Scope};
 use sfv::{BareItem, Item, Parser};
+use tokio::time::timeout;
 
+use crate::body::DoorBody;
 use crate::dialect::{Dialect, OnNoKey};
+use crate::execute::{Read, read};
 use crate::idempotency::Idempotency;
+use crate::room::Share;
 use crate::settings::{Keyless, PATH, QUERY, Settings};
 
 /// Which route matched, where somebody knows. It names the operation.
@@ -121,24 +124,38 @@ pub(crate) fn announced<B: Body>(body: &B, bytes_max: usize) -> Result<(), Refus
     if is_too_large { Err(too_large(bytes_max)) } else { Ok(()) }
 }
 
-/// Reads a body of at most `bytes_max` within `within`.
-pub(crate) async fn body<B>(body: B, bytes_max: usize, within: Duration) -> Result<Bytes, Refused>
+/// A body that was not read, why, and what is left to pass on, if anything is.
+pub(crate) type Unread<B> = (Refused, Option<DoorBody<B>>);
+
+/// Reads a body within the bounds of its route, and as long as there is room for it.
+pub(crate) async fn body<B>(
+    body: B,
+    settings: &Settings,
+    share: &mut Share,
+) -> Result<Bytes, Unread<B>>
 where
     B: Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let mut collecting = pin!(Limited::new(body, bytes_max).collect());
+    let mut reading = pin!(read(body, settings.request_bytes_max, |bytes| share.reach(bytes)));
     // Most bodies are there already, and need no timer.
-    let collected = match poll_fn(|cx| Poll::Ready(collecting.as_mut().poll(cx))).await {
-        Poll::Ready(collected) => collected,
-        Poll::Pending => tokio::time::timeout(within, collecting)
-            .await
-            .map_err(|_| Refused::new(Code::RequestTimeout, "the body did not arrive in time"))?,
+    let (read, body) = match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
+        Poll::Ready(read) => read,
+        Poll::Pending => timeout(settings.body_within, reading).await.map_err(|_| {
+            (Refused::new(Code::RequestTimeout, "the body did not arrive in time"), None)
+        })?,
     };
-    match collected {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large(bytes_max)),
-        Err(_) => Err(Refused::new(Code::RequestInvalid, "the body broke off before its end")),
+    match read {
+        // Trailers are no part of what is asked, and what is sent on has a length instead.
+        Read::Whole(bytes) | Read::WithTrailers(bytes) => Ok(bytes),
+        Read::TooLarge => Err((too_large(settings.request_bytes_max), Some(body))),
+        Read::NoRoom => {
+            let detail = "too many bytes of requests at once; nothing was executed".into();
+            let retry_after = Some(Duration::from_secs(1));
+            Err((Refused { code: Code::Busy, detail, retry_after }, Some(body)))
+        }
+        Read::Broken => {
+            Err((Refused::new(Code::RequestInvalid, "the body broke off before its end"), None))
+        }
     }
 }
 

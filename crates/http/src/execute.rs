@@ -98,13 +98,14 @@ where
     // A status that does not exist can be passed on and not kept.
     let status = Status::new(parts.status.as_u16());
     let (read, body) = match status {
-        Some(_) if !is_stream(&parts.headers) => read(body, bytes_max).await,
-        Some(_) | None => (Read::Not, DoorBody::passed(body)),
+        Some(_) if !is_stream(&parts.headers) => read(body, bytes_max, |_| true).await,
+        Some(_) | None => (Read::TooLarge, DoorBody::passed(body)),
     };
     let (outcome, headers) = (|body| status.map(|status| (status, body)), kept(&parts.headers));
     let outcome = match read {
         Read::Whole(body) => outcome(body),
-        Read::Not => None,
+        // Nobody keeps trailers.
+        Read::WithTrailers(_) | Read::TooLarge | Read::NoRoom => None,
         // The handler broke off inside its own answer. Whatever it had done, it has done.
         Read::Broken => return Report::Unknown(Cause::Reported),
     };
@@ -125,14 +126,23 @@ pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
 pub(crate) enum Read {
     /// To its end.
     Whole(Bytes),
-    /// Not to its end, because it is too large, or it has trailers, which nobody keeps.
-    Not,
+    /// To its end, and there are trailers.
+    WithTrailers(Bytes),
+    /// Not to its end: it is too large.
+    TooLarge,
+    /// Not to its end: there is no room for it.
+    NoRoom,
     /// It failed on the way.
     Broken,
 }
 
-/// Reads at most `bytes_max`; gives what was read back, with the rest.
-pub(crate) async fn read<R>(body: R, bytes_max: usize) -> (Read, DoorBody<R>)
+/// Reads at most `bytes_max`, as long as there is room for them; gives what was read back, with the
+/// rest.
+pub(crate) async fn read<R>(
+    body: R,
+    bytes_max: usize,
+    mut has_room: impl FnMut(usize) -> bool,
+) -> (Read, DoorBody<R>)
 where
     R: Body<Data = Bytes>,
 {
@@ -160,12 +170,17 @@ where
                 more.extend_from_slice(&piece);
             }
             Err(frame) => {
-                let trailers = frame.into_trailers().ok();
-                return (Read::Not, DoorBody::begun(gather(&first, more), None, trailers));
+                let (whole, trailers) = (gather(&first, more), frame.into_trailers().ok());
+                let read = Read::WithTrailers(whole.clone());
+                return (read, DoorBody::begun(whole, None, trailers));
             }
         }
-        if first.len().max(more.len()) > bytes_max {
-            return (Read::Not, DoorBody::begun(gather(&first, more), Some(rest), None));
+        let bytes = first.len().max(more.len());
+        if bytes > bytes_max {
+            return (Read::TooLarge, DoorBody::begun(gather(&first, more), Some(rest), None));
+        }
+        if !has_room(bytes) {
+            return (Read::NoRoom, DoorBody::begun(gather(&first, more), Some(rest), None));
         }
     }
 }

@@ -14,6 +14,7 @@ use onetake_engine::{Answer, Attempt, Engine, RunError, Slots};
 
 use crate::layer::IdempotencyLayer;
 use crate::new_keys::NewKeys;
+use crate::room::{BUFFERED_BYTES_MAX, Room};
 use crate::settings::Settings;
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -73,6 +74,7 @@ pub struct Idempotency {
     /// The name of what is done; `None`: by the request.
     pub(crate) operation: Option<Operation>,
     pub(crate) new_keys: Option<Arc<NewKeys>>,
+    pub(crate) room: Room,
 }
 
 impl fmt::Debug for Idempotency {
@@ -93,7 +95,8 @@ impl Idempotency {
     ) -> Self {
         let settings = Arc::new(Settings::default());
         let (walk, identify) = (Arc::new(engine), Arc::new(identify));
-        Self { walk, identify, settings, operation: None, new_keys: None }
+        let room = Room::new(BUFFERED_BYTES_MAX);
+        Self { walk, identify, settings, operation: None, new_keys: None, room }
     }
 
     /// Keys live in the [`Scope`] that an earlier layer put into the extensions of a request.
@@ -126,6 +129,15 @@ impl Idempotency {
         per_minute: impl Fn(&Tenant) -> Option<u32> + Send + Sync + 'static,
     ) -> Self {
         self.new_keys = Some(Arc::new(NewKeys::new(per_minute)));
+        self
+    }
+
+    /// The same, but keyed requests, which are read whole, take at most so many bytes of memory in
+    /// all; further ones are refused with 503. [`BUFFERED_BYTES_MAX`] unless said otherwise. Made
+    /// afterwards: clones that were made before have room of their own.
+    #[must_use]
+    pub fn buffered_bytes_max(mut self, bytes: usize) -> Self {
+        self.room = Room::new(bytes);
         self
     }
 

@@ -19,6 +19,7 @@ pub mod identity;
 mod layer;
 mod new_keys;
 mod reply;
+mod room;
 mod service;
 mod settings;
 mod walk;
@@ -29,6 +30,7 @@ pub use dialect::{BodyShape, Dialect, OnNoKey, Refusal};
 pub use idempotency::Idempotency;
 pub use layer::IdempotencyLayer;
 pub use reply::{EXPIRES, OBSERVED, REFUSED};
+pub use room::BUFFERED_BYTES_MAX;
 pub use service::IdempotencyService;
 pub use settings::{
     BODY_BYTES_MAX, BODY_WITHIN, Keyless, Mode, Settings, SettingsBuilder, SettingsError, StoreDown,

@@ -63,26 +63,32 @@ where
         }
         Err(refused) => return refuse(&refused, settings),
     };
-    let read = async {
-        let body = ask::body(body, settings.request_bytes_max, settings.body_within).await?;
-        let ask = ask::ask(&parts, &body, keyed, scope, door)?;
-        let is_enforced = settings.mode == Mode::Enforce;
-        let known = is_enforced.then(|| door.walk.at_hand(&ask)).flatten();
-        if known.is_none() {
-            room_for(door, &ask).await?;
+    let mut taken = door.room.share();
+    let body = match ask::body(body, settings, &mut taken).await {
+        Ok(body) => body,
+        Err((refused, Some(rest))) if settings.mode == Mode::Observe => {
+            return observed(pass(handler, parts, rest).await, refused.code.as_str());
         }
-        Ok((ask, body, known))
+        Err((refused, _)) => return refuse(&refused, settings),
     };
-    let (ask, body) = match read.await {
-        Ok((_, _, Some(known))) => return reply(known, None, settings),
-        Ok((ask, body, None)) => (ask, body),
+    let ask = match ask::ask(&parts, &body, keyed, scope, door) {
+        Ok(ask) => ask,
         Err(refused) => return refuse(&refused, settings),
     };
+    if settings.mode == Mode::Enforce {
+        if let Some(known) = door.walk.at_hand(&ask) {
+            return reply(known, None, settings);
+        }
+        if let Err(refused) = has_new_keys_left(door, &ask).await {
+            return refuse(&refused, settings);
+        }
+    }
     let place = Place::new();
     let spare = is_spare_needed(settings).then(|| (parts.clone(), body.clone(), handler.clone()));
     let (bytes_max, laid) = (settings.response_bytes_max, place.clone());
     let (counted, tenant) = (door.new_keys.clone(), ask.address.tenant().clone());
     let execute = move |attempt: Attempt| async move {
+        let _until_it_ends = taken;
         if let Some(counted) = counted {
             counted.spend(&tenant, Instant::now());
         }
@@ -149,9 +155,8 @@ fn fits<B: Body>(door: &Idempotency, parts: &Parts, body: &B) -> Result<Scope, R
 }
 
 /// X15: turns away a key that the store does not know, when its tenant has begun enough of them.
-async fn room_for(door: &Idempotency, ask: &Ask) -> Result<(), Refused> {
-    let limits = door.new_keys.as_ref().filter(|_| door.settings.mode == Mode::Enforce);
-    let Some(new_keys) = limits else { return Ok(()) };
+async fn has_new_keys_left(door: &Idempotency, ask: &Ask) -> Result<(), Refused> {
+    let Some(new_keys) = &door.new_keys else { return Ok(()) };
     let wait = new_keys.wait(ask.address.tenant(), Instant::now());
     if wait.is_zero() || !door.walk.is_new(&ask.address).await {
         return Ok(());

@@ -219,11 +219,9 @@ impl Handler<Incoming> for Proxy {
         if !is_keyed || is_stream(&parts.headers) {
             return Ended::Responded(Response::from_parts(parts, DoorBody::passed(body)));
         }
-        match timeout_at(deadline, read(body, self.target.response_bytes_max)).await {
-            Ok((Read::Whole(_) | Read::Not, body)) => {
-                Ended::Responded(Response::from_parts(parts, body))
-            }
+        match timeout_at(deadline, read(body, self.target.response_bytes_max, |_| true)).await {
             Ok((Read::Broken, _)) => self.broken(SendError::Unknown { why: SentCause::Closed }),
+            Ok((_, body)) => Ended::Responded(Response::from_parts(parts, body)),
             Err(_) => self.too_slow(),
         }
     }
