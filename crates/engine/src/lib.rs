@@ -28,6 +28,7 @@ mod answer;
 mod claim;
 mod claims;
 mod clock;
+mod doubt;
 mod engine;
 mod error;
 mod journal;
@@ -49,6 +50,7 @@ mod waiting;
 pub use answer::{Answer, Attempt};
 pub use claims::{Claim, Tried};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use doubt::Doubt;
 pub use engine::Engine;
 pub use error::RunError;
 pub use journal::{

@@ -7,6 +7,7 @@
 
 pub mod forward;
 pub mod pattern;
+pub mod probe;
 mod proxy;
 pub mod routes;
 mod serve;
@@ -28,8 +29,9 @@ use tokio::sync::Semaphore;
 
 use self::forward::{Caller, Forwarding};
 use self::pattern::{Pattern, normalise};
+use self::probe::{PathParams, Probe, Turns};
 pub use self::proxy::{ForwardKey, GatewayBody, ProxyUpstream};
-use self::proxy::{Proxy, Target};
+use self::proxy::{Proxy, Shared, Target};
 use self::routes::{Found, Routes, RoutesError};
 pub use self::serve::{Listening, serve};
 use crate::ask::{AskedPath, MatchedRoute, Refused};
@@ -67,6 +69,9 @@ pub struct Route {
     pub scope: Option<String>,
     /// Whether the subjects of a tenant share their keys.
     pub shares_keys: bool,
+    /// Where an unknown outcome is asked for, when the policy of its settings is to probe; without
+    /// one it is held.
+    pub probe: Option<Probe>,
 }
 
 /// What a gateway is made of, beside its routes.
@@ -115,7 +120,12 @@ impl Gateway {
             stripped.extend_from_slice(parts.gate.credentials());
         }
         forwarding = forwarding.identity_headers(stripped);
-        let forwarding = Arc::new(forwarding);
+        let credentials = parts.forwards_credentials.then(|| parts.gate.credentials().into());
+        let shared = Shared {
+            forwarding: Arc::new(forwarding),
+            turns: Turns::default(),
+            credentials: credentials.unwrap_or_else(|| [].into()),
+        };
         let mut door = Idempotency::by_extension(engine);
         if !parts.new_keys_per_minute.is_empty() {
             let limits = parts.new_keys_per_minute;
@@ -124,7 +134,7 @@ impl Gateway {
         let mut patterns = Vec::with_capacity(routes.len());
         let mut targets = Vec::with_capacity(routes.len());
         for route in routes {
-            targets.push(Arc::new(Target::new(&route, &door, Arc::clone(&forwarding))));
+            targets.push(Arc::new(Target::new(&route, &door, &shared)));
             patterns.push(route.pattern);
         }
         let scope = Scope::tenant_named("onetake").expect("invariant: it is a name");
@@ -209,8 +219,8 @@ impl Gateway {
         let path = normalise(request.uri().path()).map_err(|error| {
             refuse(&Refused::new(Code::RequestInvalid, error.to_string()), &self.dialect)
         })?;
-        let target = match self.routes.find(request.method(), &path) {
-            Found::Route { index, .. } => Arc::clone(&self.targets[index]),
+        let (target, params) = match self.routes.find(request.method(), &path) {
+            Found::Route { index, params } => (Arc::clone(&self.targets[index]), params),
             Found::MethodNotAllowed { allow } => return Err(self.not_allowed(&allow)),
             Found::None => {
                 let missing = Refused::new(Code::RouteMissing, "no route matches this path");
@@ -230,6 +240,9 @@ impl Gateway {
         let extensions = request.extensions_mut();
         extensions.insert(scope);
         extensions.insert(AskedPath(path.as_str().into()));
+        if target.probe.is_some() {
+            extensions.insert(PathParams(params.into()));
+        }
         if let Some(name) = &target.matched {
             extensions.insert(MatchedRoute(Arc::clone(name)));
         }

@@ -9,8 +9,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use http::request::Parts;
-use onetake_core::{Address, Ask, NameError, Operation, Report, Scope, Standing, Tenant};
-use onetake_engine::{Answer, Attempt, Engine, RunError, Slots};
+use onetake_core::{
+    Address, Ask, Fence, NameError, Operation, Outcome, Policy, Report, Scope, Standing, Tenant,
+};
+use onetake_engine::{Answer, Attempt, Doubt, Engine, RunError, Slots};
 
 use crate::layer::IdempotencyLayer;
 use crate::new_keys::NewKeys;
@@ -31,6 +33,31 @@ pub(crate) trait Walk: Send + Sync {
 
     /// Whether an attempt at `address` would be the first that the store knows of.
     fn is_new<'a>(&'a self, address: &'a Address) -> Boxed<'a, bool>;
+
+    /// The unknown outcome of the claim `fence`, as long as it is that.
+    #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "only a gateway asks"))]
+    fn doubt<'a>(
+        &'a self,
+        address: &'a Address,
+        fence: Fence,
+    ) -> Boxed<'a, Result<Option<Doubt>, RunError>>;
+
+    /// Makes `outcome` what came of it; whether nobody was faster.
+    #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "only a gateway asks"))]
+    fn settle<'a>(
+        &'a self,
+        doubt: &'a Doubt,
+        policy: &'a Policy,
+        outcome: Outcome,
+    ) -> Boxed<'a, Result<bool, RunError>>;
+
+    /// Executes in place of an attempt that had no effect; `None`: somebody was faster.
+    fn recover<'a>(
+        &'a self,
+        ask: Ask,
+        doubt: &'a Doubt,
+        execution: Execution,
+    ) -> Boxed<'a, Result<Option<Answer>, RunError>>;
 
     /// Whether the store answers.
     #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "only a gateway is asked"))]
@@ -55,6 +82,32 @@ impl<S: Slots> Walk for Engine<S> {
                 Err(_) => false,
             }
         })
+    }
+
+    fn doubt<'a>(
+        &'a self,
+        address: &'a Address,
+        fence: Fence,
+    ) -> Boxed<'a, Result<Option<Doubt>, RunError>> {
+        Box::pin(Self::doubt(self, address, fence))
+    }
+
+    fn settle<'a>(
+        &'a self,
+        doubt: &'a Doubt,
+        policy: &'a Policy,
+        outcome: Outcome,
+    ) -> Boxed<'a, Result<bool, RunError>> {
+        Box::pin(self.settle_doubt(doubt, policy, outcome))
+    }
+
+    fn recover<'a>(
+        &'a self,
+        ask: Ask,
+        doubt: &'a Doubt,
+        execution: Execution,
+    ) -> Boxed<'a, Result<Option<Answer>, RunError>> {
+        Box::pin(Self::recover(self, ask, doubt, execution))
     }
 
     fn ready<'a>(&'a self, probe: &'a Address) -> Boxed<'a, Result<(), RunError>> {

@@ -2,29 +2,54 @@
 //!
 //! ```text
 //! request ──ask.rs──▶ Ask ──engine──▶ execute.rs ──engine──▶ Answer ──reply.rs──▶ response
-//!    └── no key ──▶ handler ──▶ response, untouched
+//!    └── no key ──▶ handler ──▶ response, untouched       └── unknown ──▶ handler.learn
 //! ```
 //!
 //! It decides nothing. Whoever leaves in the middle leaves an execution that goes on: the handler
 //! runs in a task of the engine.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Request};
 use http_body::Body;
-use onetake_core::{Ask, Code, Scope};
-use onetake_engine::{Answer, Attempt, RunError, StoreError};
+use onetake_core::{Ask, Code, Fence, OnUnknown, Scope};
+use onetake_engine::{Answer, Attempt, Doubt, RunError, StoreError};
 
 use crate::ask::{self, Refused};
 use crate::body::DoorBody;
 use crate::execute::{Ended, Live, Place, report};
-use crate::idempotency::Idempotency;
+use crate::idempotency::{Execution, Idempotency};
 use crate::reply::{self, OBSERVED, Said};
 use crate::settings::{Mode, Settings, StoreDown};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// When to come back to an outcome that somebody may soon be able to tell.
+pub(crate) const SOON: Duration = Duration::from_secs(3);
+
+/// An attempt whose outcome is unknown, and the request that found it so.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "only a gateway can ask"))]
+pub(crate) struct Unsettled<'a> {
+    pub(crate) door: &'a Idempotency,
+    pub(crate) ask: &'a Ask,
+    pub(crate) parts: &'a Parts,
+    pub(crate) fence: Fence,
+}
+
+/// What was learned about it.
+#[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "only a gateway can learn"))]
+pub(crate) enum Learned {
+    /// Nothing; asking again may help after this long, if at all.
+    Nothing(Option<Duration>),
+    /// It is settled, or somebody else went on meanwhile: the store knows more than before.
+    LookAgain,
+    /// It had no effect, and cannot have one any more. What it comes with is dropped once this
+    /// attempt has taken its place, or could not.
+    NoEffect(Doubt, Box<dyn Send>),
+}
 
 /// What answers requests behind this door.
 pub(crate) trait Handler<B>: Clone + Send + 'static {
@@ -35,6 +60,11 @@ pub(crate) trait Handler<B>: Clone + Send + 'static {
         self,
         request: Request<DoorBody<B>>,
     ) -> impl Future<Output = Ended<Self::Body, Self::Error>> + Send;
+
+    /// Finds out what came of an attempt whose outcome is unknown. Most cannot, so it is held.
+    fn learn(self, _: Unsettled<'_>) -> impl Future<Output = Learned> + Send {
+        std::future::ready(Learned::Nothing(None))
+    }
 }
 
 /// Answers `request` with `handler`, at most once per key.
@@ -49,7 +79,7 @@ where
     H: Handler<B>,
 {
     let settings = &*door.settings;
-    let (mut parts, body) = request.into_parts();
+    let (parts, body) = request.into_parts();
     let fitting = match ask::keyed(&parts, settings) {
         Ok(None) => return pass(handler, parts, DoorBody::passed(body)).await,
         Ok(Some(keyed)) => fits(door, &parts, &body).map(|scope| (keyed, scope)),
@@ -84,8 +114,54 @@ where
         }
     }
     let place = Place::new();
-    let spare = is_spare_needed(settings).then(|| (parts.clone(), body.clone(), handler.clone()));
-    let (bytes_max, laid) = (settings.response_bytes_max, place.clone());
+    let spare = is_spare_needed(settings).then(|| Spare {
+        ask: ask.clone(),
+        parts: parts.clone(),
+        body: body.clone(),
+        handler: handler.clone(),
+    });
+    let execution = execution(door, &ask, (parts, body), handler, &place);
+    let ended = door.walk.run(ask, execution).await;
+    // This attempt itself ended so, and has a word of its own for its caller. It was sent, and is
+    // never sent a second time, not even where everything passes.
+    if matches!(ended, Ok(Answer::Unknown { .. }))
+        && let Some(live) = place.take()
+    {
+        return live;
+    }
+    match (spare, &ended) {
+        (Some(spare), ended) if passes_anyway(ended, settings) => {
+            let passed = pass(spare.handler, spare.parts, DoorBody::whole(spare.body)).await;
+            observed(passed, mark(ended))
+        }
+        (Some(spare), Ok(Answer::Unknown { fence, .. })) if is_probed(settings) => {
+            Box::pin(unsettled(door, spare, *fence)).await
+        }
+        (Some(_) | None, _) => reply(ended, place.take(), settings),
+    }
+}
+
+/// What is needed to send a request once more, or to ask about it.
+struct Spare<H> {
+    ask: Ask,
+    parts: Parts,
+    body: Bytes,
+    handler: H,
+}
+
+/// What the engine executes for a request.
+fn execution<B, H>(
+    door: &Idempotency,
+    ask: &Ask,
+    (mut parts, body): (Parts, Bytes),
+    handler: H,
+    place: &Place<H::Body, H::Error>,
+) -> Execution
+where
+    B: Send + 'static,
+    H: Handler<B>,
+{
+    let (bytes_max, laid) = (door.settings.response_bytes_max, place.clone());
     let (counted, tenant) = (door.new_keys.clone(), ask.address.tenant().clone());
     let execute = move |attempt: Attempt| async move {
         let _until_it_ends = taken;
@@ -96,15 +172,58 @@ where
         let ended = handler.call(Request::from_parts(parts, DoorBody::whole(body))).await;
         report(ended, bytes_max, &laid).await
     };
-    let ended = door.walk.run(ask, Box::new(move |attempt| Box::pin(execute(attempt)))).await;
-    match spare {
-        Some((parts, body, handler)) if passes_anyway(&ended, settings) => {
-            let mark = mark(&ended);
-            let passed = pass(handler, parts, DoorBody::whole(body)).await;
-            observed(passed, mark)
+    Box::new(move |attempt| Box::pin(execute(attempt)))
+}
+
+/// Answers an attempt that found the outcome of an earlier one unknown, where it can be asked for.
+///
+/// Whatever was learned is carried out on the very record that it was asked about; whoever is
+/// too late looks again, once. Nothing is passed on unprotected from here, whatever the settings
+/// say: that an effect may have happened is known.
+async fn unsettled<B, H>(
+    door: &Idempotency,
+    spare: Spare<H>,
+    fence: Fence,
+) -> Live<H::Body, H::Error>
+where
+    B: Send + 'static,
+    H: Handler<B>,
+{
+    let settings = &*door.settings;
+    let Spare { ask, parts, body, handler } = spare;
+    let unsettled = Unsettled { door, ask: &ask, parts: &parts, fence };
+    let learned = handler.clone().learn(unsettled).await;
+    let place = Place::new();
+    let request = (parts, body);
+    match learned {
+        Learned::Nothing(after) => return refuse(&unknown(after), settings),
+        Learned::LookAgain => {}
+        Learned::NoEffect(doubt, turn) => {
+            let run = execution(door, &ask, request.clone(), handler.clone(), &place);
+            let run: Execution = Box::new(move |attempt| {
+                drop(turn);
+                run(attempt)
+            });
+            let recovered = door.walk.recover(ask.clone(), &doubt, run).await;
+            if let Some(ended) = recovered.transpose() {
+                return reply(ended, place.take(), settings);
+            }
         }
-        Some(_) | None => reply(ended, place.take(), settings),
     }
+    let execution = execution(door, &ask, request, handler, &place);
+    let ended = door.walk.run(ask, execution).await;
+    match ended {
+        Ok(Answer::Unknown { .. }) => {
+            place.take().unwrap_or_else(|| refuse(&unknown(Some(SOON)), settings))
+        }
+        ended => reply(ended, place.take(), settings),
+    }
+}
+
+fn unknown(retry_after: Option<Duration>) -> Refused {
+    let detail = "an earlier attempt with this key may or may not have taken effect, and nobody \
+                  could say which; come back with the same key";
+    Refused { retry_after, ..Refused::new(Code::OutcomeUnknown, detail) }
 }
 
 /// What the caller of an attempt hears; `laid` is what its own execution laid down for it.
@@ -175,7 +294,14 @@ fn unheard() -> Refused {
 
 /// Whether a request may have to be sent although the rule says otherwise.
 fn is_spare_needed(settings: &Settings) -> bool {
-    settings.mode == Mode::Observe || settings.store_down == StoreDown::Pass
+    settings.mode == Mode::Observe
+        || settings.store_down == StoreDown::Pass
+        || settings.policy.on_unknown() == OnUnknown::Probe
+}
+
+/// Whether an unknown outcome is asked for. Who only watches asks nobody.
+fn is_probed(settings: &Settings) -> bool {
+    settings.mode == Mode::Enforce && settings.policy.on_unknown() == OnUnknown::Probe
 }
 
 /// Whether this request goes to the handler although nothing was executed for it.

@@ -94,6 +94,7 @@ fn gateway(store: Embedded, upstream: SocketAddr) -> Gateway {
         forward_key: ForwardKey::Raw,
         scope: None,
         shares_keys: false,
+        probe: None,
     };
     Gateway::new(engine(store), parts, vec![route]).expect("one route")
 }

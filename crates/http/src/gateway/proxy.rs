@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::Authority;
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use hyper::body::Incoming;
-use onetake_core::{Address, Code, Operation};
+use onetake_core::{Address, Code, Key, Operation, Scope};
 use onetake_engine::Attempt;
 use tokio::time::{Instant, timeout_at};
 
@@ -21,6 +21,7 @@ use super::upstream::{SendError, SentCause, Upstream};
 
 /// An upstream that takes bodies that were read, and bodies that pass through.
 pub type ProxyUpstream = Upstream<DoorBody<Incoming>>;
+use super::probe::{self, Probe, Turns};
 use super::{Route, matched_name};
 use crate::ask::Refused;
 use crate::body::DoorBody;
@@ -29,7 +30,7 @@ use crate::execute::{Ended, Live, Read, is_stream, read};
 use crate::idempotency::Idempotency;
 use crate::identity::{Identity, PRINCIPAL_HEADER, TENANT_HEADER};
 use crate::reply::refuse;
-use crate::walk::Handler;
+use crate::walk::{Handler, Learned, Unsettled};
 
 const ATTEMPT: HeaderName = HeaderName::from_static("onetake-attempt");
 const RECOVERY: HeaderName = HeaderName::from_static("onetake-recovery");
@@ -55,16 +56,28 @@ pub(super) struct Target {
     pub(super) matched: Option<Arc<str>>,
     pub(super) scope: Option<String>,
     pub(super) shares_keys: bool,
-    upstream: ProxyUpstream,
+    pub(super) upstream: ProxyUpstream,
     authority: Authority,
-    timeout: Duration,
+    pub(super) timeout: Duration,
     forward_key: ForwardKey,
-    forwarding: Arc<Forwarding>,
-    response_bytes_max: usize,
+    pub(super) forwarding: Arc<Forwarding>,
+    pub(super) response_bytes_max: usize,
+    pub(super) probe: Option<Probe>,
+    pub(super) turns: Turns,
+    /// The headers that carry a caller's credential, where it is passed on.
+    pub(super) credentials: Arc<[HeaderName]>,
+}
+
+/// What every route of a gateway shares.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) forwarding: Arc<Forwarding>,
+    pub(super) turns: Turns,
+    pub(super) credentials: Arc<[HeaderName]>,
 }
 
 impl Target {
-    pub(super) fn new(route: &Route, door: &Idempotency, forwarding: Arc<Forwarding>) -> Self {
+    pub(super) fn new(route: &Route, door: &Idempotency, shared: &Shared) -> Self {
         let door = route.settings.clone().map(|settings| {
             let door = door.with(settings);
             route.operation.clone().map_or_else(|| door.clone(), |operation| door.named(operation))
@@ -80,8 +93,11 @@ impl Target {
             upstream: route.upstream.clone(),
             timeout: route.timeout,
             forward_key: route.forward_key,
-            forwarding,
+            forwarding: Arc::clone(&shared.forwarding),
             response_bytes_max: route.settings.as_ref().map_or(0, |own| own.response_bytes_max),
+            probe: route.probe.clone(),
+            turns: shared.turns.clone(),
+            credentials: Arc::clone(&shared.credentials),
         }
     }
 
@@ -93,8 +109,8 @@ impl Target {
 /// One request of one caller on its way.
 #[derive(Debug, Clone)]
 pub(super) struct Proxy {
-    target: Arc<Target>,
-    caller: Caller,
+    pub(super) target: Arc<Target>,
+    pub(super) caller: Caller,
     identity: Identity,
 }
 
@@ -128,29 +144,14 @@ impl Proxy {
         let uri = upstream_uri(target.upstream.base(), &parts.uri)?;
         let headers = &mut parts.headers;
         target.forwarding.request(headers, &parts.uri, &self.caller, &target.authority);
-        let scope = self.identity.scope();
-        set(headers, TENANT_HEADER, scope.tenant().as_str());
-        if let Some(principal) = scope.principal() {
-            set(headers, PRINCIPAL_HEADER, principal.as_str());
-        }
+        self.identify(headers);
         if let Some(attempt) = parts.extensions.get::<Attempt>() {
             headers.insert(ATTEMPT, HeaderValue::from(attempt.number));
             if attempt.recovery {
                 headers.insert(RECOVERY, HeaderValue::from_static("true"));
             }
             if let Some(key) = &attempt.key {
-                let header = target.dialect.key_header.clone();
-                match target.forward_key {
-                    // As it came, quotes and all; one that we made is set.
-                    ForwardKey::Raw if headers.contains_key(&header) => {}
-                    ForwardKey::Raw => set(headers, header, key.as_str()),
-                    ForwardKey::Scoped => {
-                        let operation = Operation::new("forwarded");
-                        let operation = operation.expect("invariant: it is a name");
-                        let address = Address::new(scope, operation, key.clone());
-                        set(headers, header, &address.slot().hex());
-                    }
-                }
+                self.set_key(headers, key);
             }
         }
         parts.uri = uri;
@@ -158,6 +159,41 @@ impl Proxy {
         parts.extensions = http::Extensions::new();
         parts.version = http::Version::HTTP_11;
         Ok(Request::from_parts(parts, body))
+    }
+
+    /// Says who was verified.
+    pub(super) fn identify(&self, headers: &mut HeaderMap) {
+        let scope = self.identity.scope();
+        set(headers, TENANT_HEADER, scope.tenant().as_str());
+        if let Some(principal) = scope.principal() {
+            set(headers, PRINCIPAL_HEADER, principal.as_str());
+        }
+    }
+
+    /// The key as the upstream knows it.
+    pub(super) fn key_sent(&self, key: &Key) -> String {
+        match self.target.forward_key {
+            ForwardKey::Raw => key.as_str().to_owned(),
+            ForwardKey::Scoped => {
+                let operation = Operation::new("forwarded").expect("invariant: it is a name");
+                let mut scope = self.identity.scope();
+                // Whoever shares a key shares what the upstream is sent for it.
+                if self.target.shares_keys {
+                    scope = Scope::tenant_wide(scope.tenant().clone());
+                }
+                Address::new(scope, operation, key.clone()).slot().hex()
+            }
+        }
+    }
+
+    /// Sets the header of the key.
+    pub(super) fn set_key(&self, headers: &mut HeaderMap, key: &Key) {
+        let header = &self.target.dialect.key_header;
+        // As it came, quotes and all; one that we made is set.
+        let is_as_it_came = self.target.forward_key == ForwardKey::Raw;
+        if !is_as_it_came || !headers.contains_key(header) {
+            set(headers, header.clone(), &self.key_sent(key));
+        }
     }
 
     fn broken(&self, error: SendError) -> Answered {
@@ -225,9 +261,13 @@ impl Handler<Incoming> for Proxy {
             Err(_) => self.too_slow(),
         }
     }
+
+    async fn learn(self, unsettled: Unsettled<'_>) -> Learned {
+        probe::learn(&self, unsettled).await
+    }
 }
 
-fn set(headers: &mut http::HeaderMap, name: HeaderName, value: &str) {
+pub(super) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     // Names of tenants may be any text; a header takes it as bytes.
     if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
         headers.insert(name, value);

@@ -231,6 +231,7 @@ pub(crate) fn route(pattern: &str, address: SocketAddr, settings: Option<Setting
         forward_key: ForwardKey::Raw,
         scope: None,
         shares_keys: false,
+        probe: None,
     }
 }
 
