@@ -59,6 +59,7 @@ pub(crate) fn shortest(upstream: Uri) -> Result<Plan> {
             forward_key: ForwardKey::Raw,
             scope: None,
             shares_keys: true,
+            probe: None,
         })
     };
     let parts = Parts {

@@ -226,6 +226,43 @@ fn x3_a_gateway_that_is_killed_in_mid_flight_says_that_it_does_not_know() {
     assert_eq!(api.count(), 1);
 }
 
+/// X3: killed while the API works, and started again, a gateway that may ask finds the outcome.
+#[test]
+fn x3_after_a_kill_the_status_url_says_what_came_of_it() {
+    let (api, folder) = (Api::start(), tempfile::tempdir().unwrap());
+    let text = format!(
+        "[store]\nurl = \"embedded:./data\"\n[auth]\nmode = \"anonymous\"\n\
+         [[route]]\nmatch = \"POST /slow/{{shop}}\"\nupstream = \"http://{}\"\n\
+         unknown = \"probe GET /status/{{shop}}/{{key}}?of={{tenant}}\"\n",
+        api.address
+    );
+    fs::write(folder.path().join("onetake.toml"), text).unwrap();
+    let serving = Serving::start(folder.path(), &["--config", "onetake.toml"]);
+    let gateway = serving.gateway;
+    let asking = std::thread::spawn(move || {
+        let mut stream = TcpStream::connect(gateway).unwrap();
+        let request = "POST /slow/a%20b HTTP/1.1\r\nhost: x\r\nidempotency-key: order-1\r\n\
+                    content-length: 2\r\ncontent-type: application/json\r\n\r\n{}";
+        stream.write_all(request.as_bytes()).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    api.arrived.recv().unwrap();
+    serving.kill();
+    asking.join().unwrap();
+    api.go_on.send(()).unwrap();
+    for _ in 0..2 {
+        // Recorded, not only answered: the second process hears it without asking.
+        let serving = Serving::start(folder.path(), &["--config", "onetake.toml"]);
+        let again = serving.post("/slow/a%20b", &[KEY]);
+        assert_eq!((again.status, again.body.as_str()), (201, "order 2"), "{again:?}");
+        assert!(again.has("idempotent-replayed: true"));
+        serving.kill();
+    }
+    let heads = api.heads.lock().unwrap();
+    assert_eq!(heads.len(), 2);
+    assert!(heads[1].starts_with("GET /status/a%20b/order-1?of=anonymous HTTP/1.1"), "{heads:?}");
+}
+
 fn configured(folder: &TempDir, api: &Api, tenants: &str) -> String {
     let text = format!(
         "[store]\nurl = \"embedded:./data\"\n[auth]\nmode = \"api-key\"\n{tenants}\n\

@@ -212,7 +212,7 @@ options! {
         /// `refuse`.
         in_flight: OnInFlight = "\"wait 10s\"",
         /// What happens when nobody can say whether the effect happened: `hold`, `retry`, or
-        /// `probe GET URL` with `{key}` in the URL; by default what the dialect says.
+        /// `probe GET URL` with `{key}` in the URL or path; by default what the dialect says.
         unknown: Unknown,
         /// What happens when the store cannot be reached: `refuse` with a 503, or `pass`
         /// unprotected.

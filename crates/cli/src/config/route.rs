@@ -10,12 +10,14 @@ use std::time::Duration;
 use hyper::Uri;
 use onetake::core::{Filters, Pointer, PolicyError};
 use onetake::{OnUnknown, Operation, Policy};
+use onetake_http::gateway::pattern::Pattern;
+use onetake_http::gateway::probe::ProbeUrl;
 use serde::Serialize;
 
 use super::auth::ScopeRule;
 use super::bounds;
 use super::dialect::{self, DialectName, Dialects};
-use super::problem::{Place, Problems, Spot, quoted};
+use super::problem::{Place, Problems, Spot, nearest, quoted};
 use super::raw::{Fingerprint, Route, Settings};
 use super::read::{Given, Options, sure};
 use super::server::as_usize;
@@ -111,8 +113,9 @@ pub(crate) struct RouteSettings {
     /// Lease, retention, limits, and what is final.
     #[serde(serialize_with = "shown::policy")]
     pub(crate) policy: Policy,
-    /// Where to ask what came of it, with `{key}` in it, where the outcome is probed.
-    pub(crate) probe: Option<String>,
+    /// Where to ask what came of it, where the outcome is probed.
+    #[serde(serialize_with = "shown::display_if")]
+    pub(crate) probe: Option<ProbeUrl>,
     /// What happens when the store cannot be reached.
     pub(crate) store_down: StoreDown,
     /// The largest request body.
@@ -188,8 +191,11 @@ pub(super) fn routes(
         };
         let operation = given.value.operation.as_ref().map(|given| given.value.clone());
         let passes_through = methods == "*" && operation.is_none();
+        let unknown = own.unknown.as_ref().or(grounds.defaults.unknown.as_ref());
         if passes_through {
             refuse_protection(&own, problems);
+        } else if let Some(unknown) = unknown {
+            refuse_strange_names(unknown, text, problems);
         }
         all.push(RouteConfig {
             pattern: text.clone(),
@@ -211,6 +217,25 @@ fn refuse_protection(own: &Settings, problems: &mut Problems) {
                         name the operation, or the methods";
             given.refuse(problems, what);
         }
+    }
+}
+
+/// Refuses a probe with names in it that nothing stands for in the path of `pattern`.
+fn refuse_strange_names(given: &Given<Unknown>, pattern: &str, problems: &mut Problems) {
+    // A pattern that cannot be read is a problem that the gateway tells.
+    let (Unknown::Probe(url), Ok(parsed)) = (&given.value, Pattern::parse(pattern)) else { return };
+    let known: Vec<&str> =
+        ["key", "tenant"].into_iter().chain(parsed.names().map(AsRef::as_ref)).collect();
+    for name in url.names().filter(|name| !known.contains(name)) {
+        let all: Vec<_> = known.iter().map(|name| format!("{{{name}}}")).collect();
+        let what = format!(
+            "{}: nothing in {} stands for {{{}}}; a probe of it knows {}",
+            given.option,
+            quoted(pattern),
+            quoted(name).trim_matches('`'),
+            all.join(", ")
+        );
+        problems.unknown(&given.spot, &given.option, what, nearest(name, known.iter().copied()));
     }
 }
 

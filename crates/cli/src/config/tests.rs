@@ -306,6 +306,40 @@ fn a_variable_wins_over_the_file_and_is_named_when_it_is_wrong() {
     assert_eq!(wrong.to_string(), expected);
 }
 
+/// X3: a probe names what its route has, and what it does not is told with its line.
+#[test]
+fn x3_a_probe_names_only_what_its_route_has() {
+    let probe = |url: &str| {
+        format!(
+            "{ROUTE}[[route]]\nmatch = \"POST /orders/{{order_id}}\"\n\
+             unknown = \"probe GET {url}\"\n"
+        )
+    };
+    let config = loaded(&probe("/status/{tenant}/{order_id}?key={key}"));
+    let probe_of = |config: &Config| config.routes[0].settings.probe.clone().unwrap().to_string();
+    assert_eq!(probe_of(&config), "/status/{tenant}/{order_id}?key={key}");
+    let line = probe("").lines().count();
+    let strange = "route[0].unknown: nothing in `POST /orders/{order_id}` stands for";
+    let knows = "a probe of it knows {key}, {tenant}, {order_id}";
+    assert_eq!(
+        told(&probe("/{key}/{ordr_id}/{else}")),
+        [
+            format!("{line}:11: {strange} {{ordr_id}}; {knows}; did you mean `order_id`?"),
+            format!("{line}:11: {strange} {{else}}; {knows}"),
+        ]
+    );
+    let told_of = told(&probe("http://u:secret@h/{key}"));
+    assert_eq!(told_of.len(), 1);
+    assert!(told_of[0].starts_with(&format!("{line}:11: route[0].unknown: ")), "{told_of:?}");
+    assert!(!told_of[0].contains("secret"));
+    let by_default = "[defaults]\nupstream = \"http://x\"\nunknown = \"probe GET /{id}/{key}\"\n\
+         [[route]]\nmatch = \"POST /a/{id}\"\n[[route]]\nmatch = \"POST /b\"\n\
+         [[route]]\nmatch = \"* /**\"\n";
+    let nothing = "3:11: defaults.unknown: nothing in `POST /b` stands for {id}; \
+         a probe of it knows {key}, {tenant}";
+    assert_eq!(told(by_default), [nothing], "for one route it means something, for another not");
+}
+
 /// W5: at least 24 hours under the contract of `OpenWOP`, wherever the retention was given.
 #[test]
 fn w5_openwop_keeps_for_24_hours_at_least() {
@@ -334,7 +368,7 @@ fn a_route_says_what_differs_and_the_defaults_the_rest() {
     assert_eq!(policy.lease().as_secs(), 5);
     assert_eq!(policy.on_in_flight(), OnInFlight::Refuse);
     assert_eq!(policy.on_unknown(), OnUnknown::Probe);
-    assert_eq!(probe.as_deref(), Some("http://x/{key}"));
+    assert_eq!(probe.as_ref().map(ToString::to_string).as_deref(), Some("http://x/{key}"));
     assert_eq!(*scope, ScopeRule::Tenant);
     assert!(fingerprint.query && fingerprint.json && fingerprint.ignore.len() == 1);
     let of = |code| {

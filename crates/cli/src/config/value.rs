@@ -13,6 +13,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use ipnet::IpNet;
 use onetake::core::{NAME_BYTES_MAX, Pointer};
 use onetake::{OnInFlight, Operation, Tenant};
+use onetake_http::gateway::probe::ProbeUrl;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
@@ -310,38 +311,35 @@ pub(crate) enum Unknown {
     Hold,
     /// Let a further attempt execute, told that it is a recovery.
     Retry,
-    /// Ask this URL, in which `{key}` stands for the caller's key.
-    Probe(String),
+    /// Ask this URL what happened.
+    Probe(ProbeUrl),
 }
 
-/// Where the key goes in the URL of a probe.
-const KEY_MARK: &str = "{key}";
-
 impl FromText for Unknown {
-    const EXPECTED: &'static str =
-        "\"hold\", \"retry\", or \"probe GET URL\" with {key} somewhere in the URL";
+    const EXPECTED: &'static str = "\"hold\", \"retry\", or \"probe GET URL\" with {key} somewhere \
+         in the URL, which may be a path of the upstream";
 
     fn from_text(text: &str) -> Result<Self, String> {
-        let wrong = || format!("expected {}", Self::EXPECTED);
-        let url = match text {
+        let probe = match text {
             "hold" => return Ok(Self::Hold),
             "retry" => return Ok(Self::Retry),
-            _ => text.strip_prefix("probe GET ").ok_or_else(wrong)?.trim(),
+            _ => text.strip_prefix("probe ").map(str::trim_start),
         };
-        let host = url.split('/').nth(2).unwrap_or_default();
-        if !url.contains(KEY_MARK) || host.contains(KEY_MARK) {
-            return Err("the URL of a probe needs {key} in its path or query".to_owned());
+        let words = probe.and_then(|probe| probe.split_once(' '));
+        match words {
+            Some(("GET", url)) => {
+                ProbeUrl::parse(url.trim()).map(Self::Probe).map_err(|error| error.to_string())
+            }
+            // A method that could change something must not be used to look.
+            Some((method, _)) if method.bytes().all(|byte| byte.is_ascii_alphabetic()) => {
+                Err(format!("a probe only looks, so it is a GET and never {}", quoted(method)))
+            }
+            Some(_) | None => Err(format!("expected {}", Self::EXPECTED)),
         }
-        let filled = url.replace(KEY_MARK, "key");
-        if filled.contains(['{', '}']) {
-            return Err("{key} is the only name in braces that a probe knows".to_owned());
-        }
-        Url::parse(&filled)?;
-        Ok(Self::Probe(url.to_owned()))
     }
 
     fn refine(schema: &mut Json) {
-        schema["pattern"] = r"^(hold|retry|probe GET https?://.*\{key\}.*)$".into();
+        schema["pattern"] = r"^(hold|retry|probe GET (https?:/)?/.*\{key\}.*)$".into();
     }
 }
 
@@ -571,18 +569,24 @@ mod tests {
     #[test]
     fn x3_unknown_is_hold_retry_or_a_probe_that_names_the_key() {
         assert_eq!(Unknown::from_text("hold"), Ok(Unknown::Hold));
-        let url = "http://x/orders?key={key}";
-        assert_eq!(Unknown::from_text(&format!("probe GET {url}")), Ok(Unknown::Probe(url.into())));
-        for bad in [
-            "probe",
-            "probe POST http://x/{key}",
-            "probe GET http://x/status",
-            "probe GET http://{key}.example/",
-            "probe GET http://x/{key}/{id}",
-            "probe GET /{key}",
-            "give up",
+        for url in ["http://x/orders?key={key}", "https://x/{tenant}/{key}/{id}", "/status/{key}"] {
+            let probe = Unknown::Probe(ProbeUrl::parse(url).unwrap());
+            assert_eq!(Unknown::from_text(&format!("probe GET {url}")), Ok(probe));
+        }
+        let told = |text: &str| Unknown::from_text(text).unwrap_err();
+        for bad in ["probe", "probe GET", "probe http://x/{key}", "give up"] {
+            assert!(told(bad).starts_with("expected \"hold\""), "{bad}: {}", told(bad));
+        }
+        for (bad, why) in [
+            ("probe POST /{key}", "a probe only looks, so it is a GET and never `POST`"),
+            ("probe GET http://x/status", "needs {key}"),
+            ("probe GET http://{key}.example/", "never into its host"),
+            ("probe GET http://u:secret@x/{key}", "no password"),
+            ("probe GET ftp://x/{key}", "is `http://…` or `https://…`, or a path"),
+            ("probe GET /{key}/{", "stands in braces"),
         ] {
-            assert!(Unknown::from_text(bad).is_err(), "{bad}");
+            assert!(told(bad).contains(why), "{bad}: {}", told(bad));
+            assert!(!told(bad).contains("secret"));
         }
     }
 

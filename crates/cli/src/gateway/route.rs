@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::Uri;
 use onetake_http::gateway::forward::HostSent;
 use onetake_http::gateway::pattern::Pattern;
+use onetake_http::gateway::probe::{Probe, ProbeUrl};
 use onetake_http::gateway::routes::Routes;
 use onetake_http::gateway::upstream::UpstreamOptions;
 use onetake_http::gateway::{self, ProxyUpstream, Route};
@@ -25,6 +26,8 @@ pub(super) fn routes(config: &Config) -> Result<Vec<Route>, ConfigErrors> {
         let at = |what: String| Config::error_at(&given.place, what);
         let pattern = Pattern::parse(&given.pattern).map_err(|error| at(error.to_string()))?;
         let upstream = upstream(config, &mut upstreams, &given.upstream).map_err(at)?;
+        let probe = given.settings.probe.as_ref().filter(|_| !given.passes_through);
+        let probe = probe.map(|url| probed(config, &mut upstreams, url)).transpose().map_err(at)?;
         let settings = (!given.passes_through).then(|| settings(config, given)).transpose();
         routes.push(Route {
             pattern,
@@ -38,6 +41,7 @@ pub(super) fn routes(config: &Config) -> Result<Vec<Route>, ConfigErrors> {
             },
             scope: None,
             shares_keys: given.settings.scope == config::ScopeRule::Tenant,
+            probe,
         });
     }
     // Together they may collide; the place of the later one is the place to mend.
@@ -67,11 +71,18 @@ fn upstream(
     Ok(upstream)
 }
 
+/// Where an outcome is asked for: at the route's own upstream, or at another host.
+fn probed(
+    config: &Config,
+    made: &mut HashMap<Uri, ProxyUpstream>,
+    url: &ProbeUrl,
+) -> Result<Probe, String> {
+    let Some(base) = url.base() else { return Ok(Probe::here(url.clone())) };
+    Ok(Probe::elsewhere(url.clone(), upstream(config, made, base)?))
+}
+
 fn settings(config: &Config, given: &RouteConfig) -> Result<Settings, String> {
     let RouteSettings { policy, fingerprint, .. } = &given.settings;
-    if given.settings.probe.is_some() {
-        return Err("`unknown = \"probe …\"` is not built in yet; use \"hold\" or \"retry\"".into());
-    }
     // The gateway keeps the limit itself, and knows then what was sent.
     let timeout = policy.timeout().unwrap_or(TIMEOUT).saturating_add(GRACE);
     let builder = Settings::builder(dialect::of(&given.settings.dialect))

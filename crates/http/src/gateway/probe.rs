@@ -163,11 +163,11 @@ impl Probe {
         let asked =
             self.url.fill(&proxy.key_sent(key), tenant, params.as_deref().unwrap_or_default())?;
         let mut headers = HeaderMap::new();
-        let credentials: &[HeaderName] = match self.elsewhere {
-            None => &target.credentials,
-            // What a caller shows to one host is not for another.
-            Some(_) => &[],
-        };
+        let own = target.upstream.base();
+        let is_own = own.scheme() == upstream.base().scheme()
+            && own.authority() == upstream.base().authority();
+        // What a caller shows to one host is not for another.
+        let credentials = if is_own { &*target.credentials } else { &[] };
         let wanted = WANTED.iter().chain([&target.dialect.key_header]);
         for name in wanted.chain(credentials) {
             for value in parts.headers.get_all(name) {
@@ -175,8 +175,8 @@ impl Probe {
             }
         }
         target.forwarding.request(&mut headers, &parts.uri, &proxy.caller, upstream.authority());
-        if self.elsewhere.is_some() {
-            // The caller's own host, where that is wanted, is one of the upstream's.
+        if !is_own {
+            // The caller's own host, where that is wanted, is one of the route's upstream.
             set(&mut headers, header::HOST, upstream.authority().as_str());
         }
         proxy.identify(&mut headers);
