@@ -1,4 +1,5 @@
 //! Probing, over real sockets: what a status URL says decides what becomes of an unknown outcome.
+#![allow(clippy::unwrap_used, reason = "a test says that something is wrong by panicking")]
 
 mod rig;
 
@@ -497,4 +498,31 @@ async fn w10_a_scoped_key_is_asked_about_as_it_was_sent() {
     assert_eq!(sent.len(), 64);
     assert_eq!(line(&got[1]), format!("GET /status/{sent} HTTP/1.1"));
     assert_eq!(got[1].header("idempotency-key"), Some(sent));
+}
+
+/// W10: subjects who share their keys ask about the key that any of them sent.
+#[tokio::test]
+async fn w10_subjects_who_share_a_key_ask_about_the_same_one() {
+    let made = [generate_key().unwrap(), generate_key().unwrap()];
+    let keys = made.iter().zip(["ann", "bob"]).map(|((_, digest), name)| KeyOfTenant {
+        digest: digest.clone(),
+        name: Some(name.to_owned()),
+        ..KeyOfTenant::default()
+    });
+    let acme = TenantKeys { keys: keys.collect(), ..tenant("acme", "") };
+    let gate = Gate::ApiKeys(ApiKeySettings::default().build(&[acme]).unwrap());
+    let stage = Stage::of(parts(gate), |backend| {
+        let route = probed("POST /**", backend, "/status/{key}", probing());
+        Route { forward_key: ForwardKey::Scoped, shares_keys: true, ..route }
+    })
+    .await;
+    stage.backend.plan([Act::Close]);
+    post_as(&stage, &made[0].0, "/", "k").await;
+    assert!(post_as(&stage, &made[1].0, "/", "k").await.is_replayed());
+    let got = stage.backend.got();
+    let named: Vec<_> = got.iter().map(|got| got.header("onetake-principal").unwrap()).collect();
+    assert_eq!(named, ["ann", "bob"]);
+    let keys: Vec<_> = got.iter().map(|got| got.header("idempotency-key").unwrap()).collect();
+    assert_eq!(keys[0], keys[1]);
+    assert_eq!(line(&got[1]), format!("GET /status/{} HTTP/1.1", keys[0]));
 }
