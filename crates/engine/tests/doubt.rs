@@ -1,32 +1,32 @@
 //! What is learned about an unknown outcome holds for the very attempt that was asked about.
+#![allow(clippy::unwrap_used, reason = "a test says that something is wrong by panicking")]
 
 mod common;
 
 use common::*;
-use onetake_core::{Actor, Fence, OnUnknown, Report};
+use onetake_core::{Actor, Ask, Cause, Fence, OnUnknown, Report};
 use onetake_engine::operate::Seen;
-use onetake_engine::{Answer, Doubt, RunError};
+use onetake_engine::{Answer, Attempt, Doubt, Limits, RunError, Tried};
 use onetake_testkit::faulty::{Fault, Op, Script};
 use tokio::time::sleep;
 
-fn probed(key: &str) -> onetake_core::Ask {
+fn probed(key: &str) -> Ask {
     ask_with(key, "body", policy().on_unknown(OnUnknown::Probe))
 }
 
 /// Says that nobody knows, at once.
-fn nobody_knows(_: onetake_engine::Attempt) -> Boxed {
-    Box::pin(async { Report::Unknown(onetake_core::Cause::Reported) })
+fn nobody_knows(_: Attempt) -> Boxed {
+    Box::pin(async { Report::Unknown(Cause::Reported) })
 }
 
-async fn fence_of(node: &Node, ask: &onetake_core::Ask) -> Fence {
-    match node.run(ask.clone(), never).await.unwrap() {
-        Answer::Unknown { fence, .. } => fence,
-        other => panic!("it is unknown, not {other:?}"),
-    }
+async fn fence_of(node: &Node, ask: &Ask) -> Fence {
+    let answer = node.run(ask.clone(), never).await.unwrap();
+    let Answer::Unknown { fence, .. } = answer else { panic!("it is unknown, not {answer:?}") };
+    fence
 }
 
 /// An attempt whose outcome is unknown, and the doubt about it.
-async fn doubted(node: &Node, ask: &onetake_core::Ask) -> Doubt {
+async fn doubted(node: &Node, ask: &Ask) -> Doubt {
     let first = node.run(ask.clone(), nobody_knows).await.unwrap();
     assert!(matches!(first, Answer::Unknown { .. }));
     let fence = fence_of(node, ask).await;
@@ -55,7 +55,7 @@ async fn x3_x1_a_silent_claim_is_in_doubt_since_its_lease_ended() {
     let (bench, ask) = (Bench::new(), probed("k"));
     let node = bench.node();
     let claimed = node.try_claim(&ask).await.unwrap();
-    let onetake_engine::Tried::Claimed(claim) = claimed else { panic!("it is free") };
+    let Tried::Claimed(claim) = claimed else { panic!("it is free") };
     assert!(node.doubt(&ask.address, claim.fence).await.unwrap().is_none(), "it is alive");
     sleep(LEASE * 3).await;
     let doubt = node.doubt(&ask.address, claim.fence).await.unwrap().unwrap();
@@ -69,7 +69,7 @@ async fn x2_an_owner_who_wakes_up_keeps_its_claim() {
     let (bench, ask) = (Bench::new(), probed("k"));
     let node = bench.node();
     let claimed = node.try_claim(&ask).await.unwrap();
-    let onetake_engine::Tried::Claimed(claim) = claimed else { panic!("it is free") };
+    let Tried::Claimed(claim) = claimed else { panic!("it is free") };
     sleep(LEASE * 2).await;
     let doubt = node.doubt(&ask.address, claim.fence).await.unwrap().unwrap();
     node.renew_claim(&ask.address, claim.fence, &ask.policy).await.unwrap();
@@ -87,7 +87,7 @@ async fn x2_of_all_who_learned_the_same_one_executes() {
     let (one, two) = (bench.node(), bench.node());
     let doubt = doubted(&one, &ask).await;
     let counted = count.clone();
-    let recovery = move |attempt: onetake_engine::Attempt| -> Boxed {
+    let recovery = move |attempt: Attempt| -> Boxed {
         assert!(attempt.recovery && attempt.number == 2);
         Box::pin(async move {
             counted.add();
@@ -132,7 +132,7 @@ async fn k2_other_content_recovers_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_reply_is_repeated_and_a_failure_is_said() {
     let (bench, ask, script) = (Bench::new(), probed("k"), Script::default());
-    let node = bench.node_with(&script, onetake_engine::Limits::default());
+    let node = bench.node_with(&script, Limits::default());
     let doubt = doubted(&node, &ask).await;
     script.plan(Op::Settle, Fault::LoseReply);
     assert!(node.settle_doubt(&doubt, &ask.policy, value("found")).await.unwrap());
