@@ -14,7 +14,8 @@ use onetake_engine::{Engine, ManualClock, Memory, MemoryLimits};
 use onetake_http::gateway::probe::{Probe, ProbeUrl};
 use onetake_http::gateway::{ForwardKey, Parts, Route};
 use onetake_http::identity::{ApiKeySettings, Gate, KeyOfTenant, TenantKeys, generate_key};
-use onetake_http::{Dialect, Mode, Settings, SettingsBuilder};
+use onetake_http::{Dialect, Mode, Settings, SettingsBuilder, StoreDown};
+use onetake_testkit::faulty::{Fault, Faulty, Op, Script};
 use rig::{Act, Backend, Got, Heard, Rig, anonymous, answer, parts, route, upstream};
 
 /// The time limit of the routes here, by the store's clock, which only a test moves.
@@ -351,6 +352,28 @@ async fn x4_a_caller_who_leaves_in_mid_probe_changes_nothing() {
         heard = stage.post().await;
     }
     assert_eq!((heard.text(), heard.is_replayed(), stage.counts().0), ("made", true, 1));
+}
+
+/// X3: a store that fails around a probe passes nothing on, not even where a store that is down
+/// lets requests pass: that an effect may have happened is known.
+#[tokio::test]
+async fn x3_a_store_that_fails_in_mid_probe_executes_nothing() {
+    let (backend, script) = (Backend::start().await, Script::default());
+    let store = Arc::new(Faulty::scripted(Arc::new(Memory::new()), &script));
+    let settings = probing().store_down(StoreDown::Pass);
+    let route = probed("POST /**", &backend, "/status/{key}", settings);
+    let rig = Rig::on(Engine::new(store), parts(anonymous()), vec![route]).await;
+    backend.plan([Act::Close]);
+    assert_eq!(rig.post("/", "k", "{}").await.refusal(), Some("upstream_failed"));
+    script.plan(Op::Read, Fault::Fail);
+    stays_unknown(&rig.post("/", "k", "{}").await, "3");
+    assert_eq!(backend.got().len(), 1, "nobody is asked about what cannot be seen");
+    script.plan(Op::Settle, Fault::Fail);
+    stays_unknown(&rig.post("/", "k", "{}").await, "3");
+    script.plan(Op::Settle, Fault::LoseReply);
+    let heard = rig.post("/", "k", "{}").await;
+    assert_eq!((heard.text(), heard.is_replayed()), ("take 3", true));
+    assert_eq!(backend.got().iter().filter(|got| line(got).starts_with("POST")).count(), 1);
 }
 
 /// K2: other content under an unknown key is refused, and nobody is asked about it.

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use onetake_engine::{Engine, Memory};
+use onetake_engine::{Engine, Memory, Slots};
 use onetake_http::gateway::forward::Forwarding;
 use onetake_http::gateway::pattern::Pattern;
 use onetake_http::gateway::upstream::UpstreamOptions;
@@ -244,7 +244,7 @@ impl Rig {
         Self::on(Engine::new(Memory::new()), parts, routes).await
     }
 
-    pub(crate) async fn on(engine: Engine<Memory>, parts: Parts, routes: Vec<Route>) -> Self {
+    pub(crate) async fn on<S: Slots>(engine: Engine<S>, parts: Parts, routes: Vec<Route>) -> Self {
         let gateway = Arc::new(Gateway::new(engine, parts, routes).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
