@@ -18,7 +18,7 @@ use onetake_http::gateway::pattern::Pattern;
 use onetake_http::gateway::upstream::UpstreamOptions;
 use onetake_http::gateway::{ForwardKey, Listening, Parts, ProxyUpstream, Route};
 use onetake_http::identity::{AnonymousSettings, ApiKeys, Gate};
-use onetake_http::{Dialect, Keyless, OnNoKey, Settings};
+use onetake_http::{BUFFERED_BYTES_MAX, Dialect, Keyless, OnNoKey, Settings};
 
 pub(crate) use self::auth::tenants;
 use crate::config::{Config, ConfigErrors};
@@ -67,6 +67,7 @@ pub(crate) fn shortest(upstream: Uri) -> Result<Plan> {
         forwarding: Forwarding::new(),
         forwards_credentials: true,
         requests_max: REQUESTS_MAX,
+        buffered_bytes_max: BUFFERED_BYTES_MAX,
         new_keys_per_minute: HashMap::new(),
     };
     let routes = vec![route(CHANGING, Some(settings))?, route(ALL, None)?];
@@ -95,6 +96,7 @@ pub(crate) fn of(config: &Config) -> Result<Option<Plan>, ConfigErrors> {
         forwarding,
         forwards_credentials: config.auth.forward_credentials,
         requests_max: server.max_concurrent_requests,
+        buffered_bytes_max: server.max_buffered,
         new_keys_per_minute: limits.collect(),
     };
     let listening = Listening {

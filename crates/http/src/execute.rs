@@ -4,6 +4,7 @@
 //! gets what is never kept: cookies, credentials, streams. The response is laid down before the
 //! report is made, so that it is at hand once the report is durable.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
@@ -33,9 +34,15 @@ pub(crate) enum Ended<R, E> {
 /// What the caller of an execution gets.
 pub(crate) type Live<R, E> = Result<Response<DoorBody<R>>, E>;
 
-/// Where an execution lays down what its caller gets; empty while it runs.
+/// Where an execution says that it has begun, and lays down what its caller gets.
 #[derive(Debug)]
-pub(crate) struct Place<R, E>(Arc<Mutex<Option<Live<R, E>>>>);
+pub(crate) struct Place<R, E>(Arc<Laid<R, E>>);
+
+#[derive(Debug)]
+struct Laid<R, E> {
+    is_begun: AtomicBool,
+    live: Mutex<Option<Live<R, E>>>,
+}
 
 impl<R, E> Clone for Place<R, E> {
     fn clone(&self) -> Self {
@@ -45,15 +52,25 @@ impl<R, E> Clone for Place<R, E> {
 
 impl<R, E> Place<R, E> {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Mutex::new(None)))
+        Self(Arc::new(Laid { is_begun: AtomicBool::new(false), live: Mutex::new(None) }))
+    }
+
+    /// Says that the handler is about to be called.
+    pub(crate) fn begin(&self) {
+        self.0.is_begun.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the handler was called, whatever came of it.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.0.is_begun.load(Ordering::SeqCst)
     }
 
     fn lay(&self, live: Live<R, E>) {
-        *self.0.lock().expect("invariant: no panic under the lock") = Some(live);
+        *self.0.live.lock().expect("invariant: no panic under the lock") = Some(live);
     }
 
     pub(crate) fn take(&self) -> Option<Live<R, E>> {
-        self.0.lock().expect("invariant: no panic under the lock").take()
+        self.0.live.lock().expect("invariant: no panic under the lock").take()
     }
 }
 

@@ -85,6 +85,8 @@ pub struct Parts {
     pub forwards_credentials: bool,
     /// Requests at once; further ones are refused.
     pub requests_max: usize,
+    /// Bytes of keyed requests, which are read whole, in memory at once; further ones are refused.
+    pub buffered_bytes_max: usize,
     /// New keys a minute by tenant, where that is limited.
     pub new_keys_per_minute: HashMap<Tenant, u32>,
 }
@@ -126,7 +128,8 @@ impl Gateway {
             turns: Turns::default(),
             credentials: credentials.unwrap_or_else(|| [].into()),
         };
-        let mut door = Idempotency::by_extension(engine);
+        let door = Idempotency::by_extension(engine);
+        let mut door = door.buffered_bytes_max(parts.buffered_bytes_max);
         if !parts.new_keys_per_minute.is_empty() {
             let limits = parts.new_keys_per_minute;
             door = door.limit_new_keys(move |tenant| limits.get(tenant).copied());

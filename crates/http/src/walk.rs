@@ -8,6 +8,7 @@
 //! It decides nothing. Whoever leaves in the middle leaves an execution that goes on: the handler
 //! runs in a task of the engine.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -22,6 +23,7 @@ use crate::body::DoorBody;
 use crate::execute::{Ended, Live, Place, report};
 use crate::idempotency::{Execution, Idempotency};
 use crate::reply::{self, OBSERVED, Said};
+use crate::room::Share;
 use crate::settings::{Mode, Settings, StoreDown};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -114,38 +116,43 @@ where
         }
     }
     let place = Place::new();
+    let request = Whole { parts, body, taken: Arc::new(taken) };
     let spare = is_spare_needed(settings).then(|| Spare {
         ask: ask.clone(),
-        parts: parts.clone(),
-        body: body.clone(),
+        request: request.clone(),
         handler: handler.clone(),
     });
-    let execution = execution(door, &ask, (parts, body), handler, &place);
+    let execution = execution(door, &ask, request, handler, &place);
     let ended = door.walk.run(ask, execution).await;
-    // This attempt itself ended so, and has a word of its own for its caller. It was sent, and is
-    // never sent a second time, not even where everything passes.
-    if matches!(ended, Ok(Answer::Unknown { .. }))
-        && let Some(live) = place.take()
-    {
-        return live;
+    // What was sent is never sent a second time, not even where everything passes, and an attempt
+    // that itself ended unknown has a word of its own for its caller.
+    if place.is_begun() {
+        return reply(ended, place.take(), settings);
     }
     match (spare, &ended) {
         (Some(spare), ended) if passes_anyway(ended, settings) => {
-            let passed = pass(spare.handler, spare.parts, DoorBody::whole(spare.body)).await;
-            observed(passed, mark(ended))
+            let Whole { parts, body, .. } = spare.request;
+            observed(pass(spare.handler, parts, DoorBody::whole(body)).await, mark(ended))
         }
         (Some(spare), Ok(Answer::Unknown { fence, .. })) if is_probed(settings) => {
             Box::pin(unsettled(door, spare, *fence)).await
         }
-        (Some(_) | None, _) => reply(ended, place.take(), settings),
+        (Some(_) | None, _) => reply(ended, None, settings),
     }
+}
+
+/// A request that was read whole, and the room that it takes.
+#[derive(Clone)]
+struct Whole {
+    parts: Parts,
+    body: Bytes,
+    taken: Arc<Share>,
 }
 
 /// What is needed to send a request once more, or to ask about it.
 struct Spare<H> {
     ask: Ask,
-    parts: Parts,
-    body: Bytes,
+    request: Whole,
     handler: H,
 }
 
@@ -153,7 +160,7 @@ struct Spare<H> {
 fn execution<B, H>(
     door: &Idempotency,
     ask: &Ask,
-    (mut parts, body): (Parts, Bytes),
+    request: Whole,
     handler: H,
     place: &Place<H::Body, H::Error>,
 ) -> Execution
@@ -163,12 +170,14 @@ where
 {
     let (bytes_max, laid) = (door.settings.response_bytes_max, place.clone());
     let (counted, tenant) = (door.new_keys.clone(), ask.address.tenant().clone());
+    let Whole { mut parts, body, taken } = request;
     let execute = move |attempt: Attempt| async move {
         let _until_it_ends = taken;
         if let Some(counted) = counted {
             counted.spend(&tenant, Instant::now());
         }
         parts.extensions.insert(attempt);
+        laid.begin();
         let ended = handler.call(Request::from_parts(parts, DoorBody::whole(body))).await;
         report(ended, bytes_max, &laid).await
     };
@@ -190,11 +199,10 @@ where
     H: Handler<B>,
 {
     let settings = &*door.settings;
-    let Spare { ask, parts, body, handler } = spare;
-    let unsettled = Unsettled { door, ask: &ask, parts: &parts, fence };
+    let Spare { ask, request, handler } = spare;
+    let unsettled = Unsettled { door, ask: &ask, parts: &request.parts, fence };
     let learned = handler.clone().learn(unsettled).await;
     let place = Place::new();
-    let request = (parts, body);
     match learned {
         Learned::Nothing(after) => return refuse(&unknown(after), settings),
         Learned::LookAgain => {}
@@ -304,25 +312,12 @@ fn is_probed(settings: &Settings) -> bool {
     settings.mode == Mode::Enforce && settings.policy.on_unknown() == OnUnknown::Probe
 }
 
-/// Whether this request goes to the handler although nothing was executed for it.
+/// Whether this request goes to the handler, although the rule says otherwise; nothing was executed
+/// for it.
 fn passes_anyway(ended: &Result<Answer, RunError>, settings: &Settings) -> bool {
     let is_down = matches!(ended, Err(RunError::Store(StoreError::Unavailable(_))));
-    let is_executed = match ended {
-        Ok(Answer::Executed { .. } | Answer::StillExecuting { .. }) => true,
-        Ok(
-            Answer::Replayed { .. }
-            | Answer::Joined { .. }
-            | Answer::Freed
-            | Answer::Mismatch
-            | Answer::InFlight { .. }
-            | Answer::Unknown { .. },
-        ) => false,
-        Err(error) => {
-            matches!(error, RunError::ExecutedNotRecorded | RunError::Fenced | RunError::Lost)
-        }
-    };
     match settings.mode {
-        Mode::Observe => !is_executed,
+        Mode::Observe => true,
         Mode::Enforce => is_down && settings.store_down == StoreDown::Pass,
     }
 }

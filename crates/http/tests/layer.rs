@@ -18,7 +18,7 @@ use onetake_core::{Finality, Principal, Scope, Status, Tenant};
 use onetake_engine::{Engine, Memory};
 use onetake_http::{Dialect, Idempotency, Keyless, Mode, OnNoKey, Settings, StoreDown};
 use onetake_testkit::faulty::{Fault, Faulty};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tower::ServiceExt;
 
 /// A service that counts and answers with the status in its path.
@@ -349,6 +349,61 @@ async fn an_observed_route_only_reports() {
     let heard = ask(&app, request("POST", "/201", Some("k"), "1234")).await;
     assert_eq!(heard.header("onetake-observed"), Some("too_large"));
     assert_eq!(count.get(), 2);
+}
+
+/// An observed request is sent once, also when its handler panics.
+#[tokio::test]
+async fn x3_an_observed_handler_that_panics_is_not_called_twice() {
+    let count = Count::default();
+    let counted = count.clone();
+    let handler = async move || -> Response {
+        counted.up();
+        panic!("a bug");
+    };
+    let door = speaking(Settings::builder(Dialect::ietf()).mode(Mode::Observe));
+    let app = Router::new().route("/", post(handler)).layer(door.layer());
+    let heard = ask(&app, request("POST", "/", Some("k"), "")).await;
+    assert_eq!((heard.status, heard.refusal()), (StatusCode::CONFLICT, Some("outcome_unknown")));
+    assert_eq!(count.get(), 1);
+}
+
+/// X15: all requests together have a bound; whoever passes it is refused before anything happens,
+/// and what was read of an observed one is passed on with the rest.
+#[tokio::test]
+async fn x15_requests_have_room_together_and_not_only_each() {
+    let tight = |mode| {
+        let door = speaking(Settings::builder(Dialect::ietf()).mode(mode));
+        let (held, letting_go) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        let (begun, gate) = (Arc::clone(&held), Arc::clone(&letting_go));
+        let handler = async move |body: Bytes| {
+            begun.add_permits(1);
+            gate.acquire().await.expect("it is never closed").forget();
+            body
+        };
+        let app = Router::new().route("/", post(handler));
+        (app.layer(door.buffered_bytes_max(100).layer()), held, letting_go)
+    };
+    let (app, held, letting_go) = tight(Mode::Enforce);
+    let first = tokio::spawn({
+        let app = app.clone();
+        async move { ask(&app, request("POST", "/", Some("a"), "x".repeat(80))).await }
+    });
+    held.acquire().await.expect("it is never closed").forget();
+    let full = ask(&app, request("POST", "/", Some("b"), "x".repeat(30))).await;
+    assert_eq!((full.status, full.refusal()), (StatusCode::SERVICE_UNAVAILABLE, Some("busy")));
+    assert_eq!(full.header("retry-after"), Some("1"));
+    letting_go.add_permits(2);
+    assert_eq!(first.await.unwrap().body.len(), 80);
+    let after = ask(&app, request("POST", "/", Some("b"), "x".repeat(30))).await;
+    assert_eq!(after.status, StatusCode::OK, "what was taken is given back");
+
+    let (app, _, letting_go) = tight(Mode::Observe);
+    letting_go.add_permits(1);
+    let pieces: Vec<_> = (0..10).map(|_| Ok("thirty bytes of one large body")).collect();
+    let streamed = Body::from_stream(Pieces(pieces.into_iter()));
+    let heard = ask(&app, request("POST", "/", Some("c"), streamed)).await;
+    assert_eq!(heard.header("onetake-observed"), Some("busy"));
+    assert_eq!(heard.body.len(), 300, "all of it reached the handler");
 }
 
 /// A service error without a response has an outcome that nobody knows, and reaches its caller.

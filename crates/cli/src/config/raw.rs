@@ -39,6 +39,9 @@ options! {
         preserve_host: bool = "false",
         /// How large the head of a request may be.
         max_header_bytes: Size = "\"64KiB\"",
+        /// How many bytes of keyed requests, which are read whole, may be in memory at once;
+        /// beyond it they get a 503 with `Retry-After`.
+        max_buffered: Size = "\"256MiB\"",
     }
 }
 

@@ -27,6 +27,9 @@ const HEADER_BYTES_MIN: u64 = 8 * 1024;
 const HEADER_BYTES_MAX: u64 = 1024 * 1024;
 /// More than any machine has room for; what is beyond it is a slip.
 const COUNT_MAX: u64 = 1_000_000;
+/// Bytes of requests in memory at once: no less than one request may have, and what a machine has.
+const BUFFERED_MIN: u64 = 1 << 20;
+const BUFFERED_MAX: u64 = 1 << 40;
 /// What a store may be bounded to: numbers that are kept as signed ones.
 const STORE_MAX: u64 = i64::MAX as u64;
 
@@ -55,6 +58,8 @@ pub(crate) struct ServerConfig {
     pub(crate) preserve_host: bool,
     /// The largest head of a request.
     pub(crate) max_header_bytes: usize,
+    /// Bytes of keyed requests in memory at once.
+    pub(crate) max_buffered: usize,
 }
 
 /// Checks `[server]`.
@@ -73,6 +78,11 @@ pub(super) fn server(raw: Server, problems: &mut Problems) -> ServerConfig {
         max_header_bytes: as_usize(bounds::size(
             &sure(raw.max_header_bytes),
             HEADER_BYTES_MIN..=HEADER_BYTES_MAX,
+            problems,
+        )),
+        max_buffered: as_usize(bounds::size(
+            &sure(raw.max_buffered),
+            BUFFERED_MIN..=BUFFERED_MAX,
             problems,
         )),
     }

@@ -82,6 +82,7 @@ fn gateway(store: Embedded, upstream: SocketAddr) -> Gateway {
         forwarding: Forwarding::new(),
         forwards_credentials: false,
         requests_max: 1_000,
+        buffered_bytes_max: onetake_http::BUFFERED_BYTES_MAX,
         new_keys_per_minute: HashMap::new(),
     };
     let base = format!("http://{upstream}").parse().expect("a URL");

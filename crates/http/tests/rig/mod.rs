@@ -212,6 +212,7 @@ pub(crate) fn parts(gate: Gate) -> Parts {
         forwarding: Forwarding::new(),
         forwards_credentials: false,
         requests_max: 1_000,
+        buffered_bytes_max: onetake_http::BUFFERED_BYTES_MAX,
         new_keys_per_minute: HashMap::new(),
     }
 }
