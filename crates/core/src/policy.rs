@@ -246,6 +246,12 @@ impl PolicyBuilder {
         self
     }
 
+    /// Keeps a caller as long as its execution takes, which is the default.
+    pub const fn answer_at_the_end(mut self) -> Self {
+        self.0.answer_within = None;
+        self
+    }
+
     /// Whether a duplicate waits or is refused.
     pub const fn on_in_flight(mut self, choice: OnInFlight) -> Self {
         self.0.on_in_flight = choice;

@@ -25,7 +25,7 @@ use crate::dialect::{Dialect, OnNoKey};
 use crate::execute::{Read, read};
 use crate::idempotency::Idempotency;
 use crate::room::Share;
-use crate::settings::{Keyless, PATH, QUERY, Settings};
+use crate::settings::{Keyless, METHOD, PATH, QUERY, Settings};
 
 /// Which route matched, where somebody knows. It names the operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,9 +36,16 @@ pub struct MatchedRoute(pub Arc<str>);
 #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "only a gateway respells paths"))]
 pub(crate) struct AskedPath(pub(crate) Arc<str>);
 
-/// The path that was asked for, in one spelling.
+/// The path that was asked for, whole and in one spelling. A router that nests others has cut its
+/// own part off before they see a request.
 fn path(parts: &Parts) -> &str {
-    parts.extensions.get::<AskedPath>().map_or_else(|| parts.uri.path(), |path| &path.0)
+    let asked = parts.extensions.get::<AskedPath>().map(|path| &*path.0);
+    #[cfg(feature = "axum")]
+    let asked = asked.or_else(|| {
+        let original = parts.extensions.get::<::axum::extract::OriginalUri>();
+        original.map(|original| original.0.path())
+    });
+    asked.unwrap_or_else(|| parts.uri.path())
 }
 
 /// Why a request is not answered by the rule.
@@ -112,6 +119,12 @@ fn key(headers: &HeaderMap, dialect: &Dialect) -> Result<Option<Key>, Refused> {
     };
     let key = Key::with_grammar(&text, dialect.grammar);
     key.map(Some).map_err(|error| invalid(error.to_string().into()))
+}
+
+/// The key that `headers` carry, if it is one.
+#[cfg(feature = "gateway")]
+pub(crate) fn key_of(headers: &HeaderMap, dialect: &Dialect) -> Option<Key> {
+    key(headers, dialect).ok().flatten()
 }
 
 fn too_large(bytes_max: usize) -> Refused {
@@ -218,17 +231,28 @@ fn asked(parts: &Parts, body: &Bytes, settings: &Settings) -> Asked {
 }
 
 fn asking(parts: &Parts, body: &Bytes) -> Asking {
-    let asking = Asking::new(body.clone()).part(PATH, path(parts).to_owned());
+    let asking = Asking::new(body.clone())
+        .part(METHOD, method(&parts.method))
+        .part(PATH, path(parts).to_owned());
     match parts.uri.query() {
         Some(query) => asking.part(QUERY, query.to_owned()),
         None => asking,
     }
 }
 
+fn method(method: &Method) -> Bytes {
+    match *method {
+        Method::POST => Bytes::from_static(b"POST"),
+        Method::PUT => Bytes::from_static(b"PUT"),
+        Method::PATCH => Bytes::from_static(b"PATCH"),
+        Method::DELETE => Bytes::from_static(b"DELETE"),
+        ref other => Bytes::copy_from_slice(other.as_str().as_bytes()),
+    }
+}
+
 /// K1: a key made of the method, the path, the query and the body.
 fn derived(parts: &Parts, body: &Bytes) -> Result<Key, Refused> {
-    let asking = asking(parts, body).part("method", parts.method.as_str().to_owned());
-    let asked = asking.raw().expect("invariant: three parts are not too many");
+    let asked = asking(parts, body).raw().expect("invariant: three parts are not too many");
     let digest = lower::encode_string(asked.fingerprint().digest());
     let key = Key::new(&format!("derived-{digest}"));
     key.map_err(|error| Refused::new(Code::KeyInvalid, error.to_string()))

@@ -136,7 +136,8 @@ where
 /// Whether `headers` announce a response without a foreseeable end.
 pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
+    let kind = kind.and_then(|kind| kind.split(';').next()).map(str::trim);
+    kind.is_some_and(|kind| kind.eq_ignore_ascii_case("text/event-stream"))
 }
 
 /// How far a body was read.

@@ -47,6 +47,9 @@ use crate::walk::answer;
 pub const POLICY_PATH: &str = "/.well-known/idempotency";
 const HEALTH_PATH: &str = "/healthz";
 const READY_PATH: &str = "/readyz";
+/// Methods that have a meaning, and only as they are spelled here.
+const STANDARD: [&str; 9] =
+    ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
 /// How long a store may take to say that it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(2);
 
@@ -99,6 +102,7 @@ pub struct Gateway {
     door: Idempotency,
     gate: Gate,
     places: Semaphore,
+    counts_host: bool,
     /// What is spoken where no route is known.
     dialect: Dialect,
     policy: Bytes,
@@ -122,6 +126,7 @@ impl Gateway {
             stripped.extend_from_slice(parts.gate.credentials());
         }
         forwarding = forwarding.identity_headers(stripped);
+        let counts_host = forwarding.sends_host_of_caller();
         let credentials = parts.forwards_credentials.then(|| parts.gate.credentials().into());
         let shared = Shared {
             forwarding: Arc::new(forwarding),
@@ -149,6 +154,7 @@ impl Gateway {
             door,
             gate: parts.gate,
             places: Semaphore::new(parts.requests_max),
+            counts_host,
             dialect: Dialect::ietf(),
             policy: policy.into(),
             probe: Address::new(scope, operation, key),
@@ -222,6 +228,13 @@ impl Gateway {
         let path = normalise(request.uri().path()).map_err(|error| {
             refuse(&Refused::new(Code::RequestInvalid, error.to_string()), &self.dialect)
         })?;
+        // Only capital letters have a meaning. A backend that reads others as if they were would
+        // be sent what no route guards.
+        let spelled = request.method().as_str();
+        if STANDARD.iter().any(|name| name.eq_ignore_ascii_case(spelled) && *name != spelled) {
+            let refused = Refused::new(Code::RequestInvalid, "write the method in capital letters");
+            return Err(refuse(&refused, &self.dialect));
+        }
         let (target, params) = match self.routes.find(request.method(), &path) {
             Found::Route { index, params } => (Arc::clone(&self.targets[index]), params),
             Found::MethodNotAllowed { allow } => return Err(self.not_allowed(&allow)),
@@ -240,9 +253,15 @@ impl Gateway {
         if target.shares_keys {
             scope = Scope::tenant_wide(scope.tenant().clone());
         }
+        // A host that the upstream is sent is part of what was asked.
+        let host = self.counts_host.then(|| forward::host_asked(request.headers(), request.uri()));
+        let asked = match host.flatten() {
+            Some(host) => format!("//{host}{}", path.as_str()),
+            None => path.as_str().to_owned(),
+        };
         let extensions = request.extensions_mut();
         extensions.insert(scope);
-        extensions.insert(AskedPath(path.as_str().into()));
+        extensions.insert(AskedPath(asked.into()));
         if target.probe.is_some() {
             extensions.insert(PathParams(params.into()));
         }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onetake_core::{
-    Algorithm, Filters, Method, Pointer, Policy, PolicyBuilder, PolicyError, TooManyFilters,
+    Algorithm, Filters, Method, OnInFlight, Pointer, Policy, PolicyBuilder, PolicyError,
+    TooManyFilters,
 };
 
 use crate::dialect::{Dialect, OnNoKey};
@@ -17,6 +18,8 @@ pub const BODY_BYTES_MAX: usize = 10 << 20;
 /// How long a body may take to arrive, unless said otherwise.
 pub const BODY_WITHIN: Duration = Duration::from_secs(30);
 
+/// The part of what was asked that is the method: an operation may have several.
+pub(crate) const METHOD: &str = "method";
 /// The part of what was asked that is the path, as far as the operation does not name it.
 pub(crate) const PATH: &str = "path";
 /// The part of what was asked that is the query.
@@ -204,13 +207,18 @@ impl SettingsBuilder {
     /// # Errors
     /// A [`SettingsError`] that says which setting contradicts what.
     pub fn build(self) -> Result<Settings, SettingsError> {
-        let policy = self.policy.unwrap_or_else(|| self.dialect.policy()).build()?;
+        let mut policy = self.policy.unwrap_or_else(|| self.dialect.policy());
+        if self.mode == Mode::Observe {
+            // Whoever is only watched is neither sent away nor kept waiting.
+            policy = policy.answer_at_the_end().on_in_flight(OnInFlight::Refuse);
+        }
+        let policy = policy.build()?;
         let keyless = self.keyless.unwrap_or(Keyless::By(self.dialect.no_key));
         let derived = match keyless {
             Keyless::By(_) => policy.clone(),
             Keyless::Derive(window) => policy.to_builder().retention(window).build()?,
         };
-        let parts = [Some(PATH), self.query.then_some(QUERY)];
+        let parts = [Some(METHOD), Some(PATH), self.query.then_some(QUERY)];
         let parts = || parts.into_iter().flatten().map(Arc::from);
         let (json, raw) = (Filters::new(self.ignored, parts())?, Filters::new([], parts())?);
         Ok(Settings {

@@ -127,7 +127,10 @@ where
     // What was sent is never sent a second time, not even where everything passes, and an attempt
     // that itself ended unknown has a word of its own for its caller.
     if place.is_begun() {
-        return reply(ended, place.take(), settings);
+        return match place.take() {
+            Some(live) if settings.mode == Mode::Observe && ended.is_err() => live,
+            laid => reply(ended, laid, settings),
+        };
     }
     match (spare, &ended) {
         (Some(spare), ended) if passes_anyway(ended, settings) => {
@@ -316,8 +319,16 @@ fn is_probed(settings: &Settings) -> bool {
 /// for it.
 fn passes_anyway(ended: &Result<Answer, RunError>, settings: &Settings) -> bool {
     let is_down = matches!(ended, Err(RunError::Store(StoreError::Unavailable(_))));
+    // An execution may be about to begin although nobody has seen it yet.
+    let may_begin = match ended {
+        Ok(Answer::StillExecuting { .. }) => true,
+        Ok(_) => false,
+        Err(error) => {
+            matches!(error, RunError::ExecutedNotRecorded | RunError::Fenced | RunError::Lost)
+        }
+    };
     match settings.mode {
-        Mode::Observe => true,
+        Mode::Observe => !may_begin,
         Mode::Enforce => is_down && settings.store_down == StoreDown::Pass,
     }
 }

@@ -100,6 +100,11 @@ impl Forwarding {
         self
     }
 
+    /// Whether the upstream is sent the host that the caller asked for.
+    pub(super) fn sends_host_of_caller(&self) -> bool {
+        matches!(self.host, HostSent::Caller)
+    }
+
     /// Whether `peer` is one of the trusted proxies.
     #[must_use]
     pub fn is_trusted(&self, peer: IpAddr) -> bool {
@@ -151,6 +156,11 @@ impl Forwarding {
     }
 }
 
+/// Removes `header` in whatever spelling a backend may take for it.
+pub(super) fn strip_spellings(headers: &mut HeaderMap, header: &HeaderName) {
+    strip(headers, |name| is_like(name, header.as_str()));
+}
+
 /// Makes the headers of an upstream's answer, which came over `version`, those for the caller.
 pub fn response(headers: &mut HeaderMap, version: Version) {
     strip_connection(headers);
@@ -184,7 +194,7 @@ pub fn upstream_uri(base: &Uri, asked: &Uri) -> Result<Uri, UriError> {
 }
 
 /// The host that the caller asked for: that of the target if it names one, else of `Host`.
-fn host_asked(headers: &HeaderMap, asked: &Uri) -> Option<Authority> {
+pub(super) fn host_asked(headers: &HeaderMap, asked: &Uri) -> Option<Authority> {
     let mut lines = headers.get_all(header::HOST).iter();
     let only = lines.next().filter(|_| lines.next().is_none());
     let of_header = || Authority::try_from(only?.as_bytes()).ok();

@@ -1,6 +1,6 @@
 //! Asks a status URL what came of an attempt whose outcome is unknown.
 //!
-//! A `2xx` is the outcome. A `404` or `410` says that there was no effect, and is believed only
+//! A `2xx` is the outcome, but for a `202`, which says that there is none yet. A `404` or `410` says that there was no effect, and is believed only
 //! once the attempt has had its whole time: before that the upstream may still be at it. Anything
 //! else leaves the outcome as unknown as it was. The probe is a GET that changes nothing; it is
 //! never recorded as an execution, never follows a redirect, and carries nothing of the caller's
@@ -141,6 +141,8 @@ impl Probe {
         tracing::info!(%status, upstream = %upstream.authority(), "a status URL was asked");
         match status {
             StatusCode::NOT_FOUND | StatusCode::GONE => Said::NoEffect,
+            // Not done yet, by its own word.
+            StatusCode::ACCEPTED => Said::Nothing,
             status if status.is_success() => {
                 let read = timeout_at(deadline, outcome(response, target.response_bytes_max));
                 read.await.ok().flatten().map_or(Said::Nothing, Said::Outcome)

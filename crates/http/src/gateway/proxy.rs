@@ -23,7 +23,7 @@ use super::upstream::{SendError, SentCause, Upstream};
 pub type ProxyUpstream = Upstream<DoorBody<Incoming>>;
 use super::probe::{self, Probe, Turns};
 use super::{Route, matched_name};
-use crate::ask::Refused;
+use crate::ask::{self, Refused};
 use crate::body::DoorBody;
 use crate::dialect::Dialect;
 use crate::execute::{Ended, Live, Read, is_stream, read};
@@ -41,7 +41,7 @@ pub type GatewayBody = DoorBody<DoorBody<Incoming>>;
 /// Which key an upstream is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ForwardKey {
-    /// The caller's own.
+    /// The caller's own, in its bare form.
     #[default]
     Raw,
     /// One that no other tenant or subject can have.
@@ -150,9 +150,12 @@ impl Proxy {
             if attempt.recovery {
                 headers.insert(RECOVERY, HeaderValue::from_static("true"));
             }
-            if let Some(key) = &attempt.key {
-                self.set_key(headers, key);
-            }
+        }
+        // The upstream is sent one spelling of a key, whether this request is protected or not.
+        let attempted = parts.extensions.get::<Attempt>().and_then(|attempt| attempt.key.clone());
+        let key = attempted.or_else(|| ask::key_of(headers, &target.dialect));
+        if let Some(key) = key {
+            self.set_key(headers, &key);
         }
         parts.uri = uri;
         // What was for us stays here.
@@ -189,11 +192,8 @@ impl Proxy {
     /// Sets the header of the key.
     pub(super) fn set_key(&self, headers: &mut HeaderMap, key: &Key) {
         let header = &self.target.dialect.key_header;
-        // As it came, quotes and all; one that we made is set.
-        let is_as_it_came = self.target.forward_key == ForwardKey::Raw;
-        if !is_as_it_came || !headers.contains_key(header) {
-            set(headers, header.clone(), &self.key_sent(key));
-        }
+        forward::strip_spellings(headers, header);
+        set(headers, header.clone(), &self.key_sent(key));
     }
 
     fn broken(&self, error: SendError) -> Answered {

@@ -1,27 +1,32 @@
 //! Serves a gateway on a listener: bounded connections, none that dawdles, an end on request.
 //!
-//! Speaks HTTP/1.1 and HTTP/2 without TLS. Knows nothing of routes, and never keeps the process
-//! alive for a client that does not go away.
+//! Speaks HTTP/1.1 without TLS: HTTP/2 in the clear is rare, and its connections have many more ways
+//! to be held open by somebody who says nothing. A proxy in front speaks it for those who need it.
+//! Knows nothing of routes, and never keeps the process alive for a client that does not go away.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::Scheme;
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tokio_io_timeout::TimeoutStream;
 
 use super::Gateway;
 use super::forward::Caller;
 
 /// How long accepting pauses after it failed; most likely there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a client may leave an answer unread before its connection is closed.
+const UNREAD_MAX: Duration = Duration::from_secs(60);
 
 /// The bounds of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,14 +64,11 @@ pub async fn serve(
 ) {
     let places = Arc::new(Semaphore::new(bounds.connections_max));
     let (graceful, mut connections) = (GracefulShutdown::new(), JoinSet::new());
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = http1::Builder::new();
     builder
-        .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.head_within)
         .max_buf_size(bounds.head_bytes_max.max(8 * 1024));
-    let header_list_max = u32::try_from(bounds.head_bytes_max).unwrap_or(u32::MAX);
-    builder.http2().timer(TokioTimer::new()).max_header_list_size(header_list_max);
     let accept = async {
         loop {
             let place = Arc::clone(&places).acquire_owned().await;
@@ -88,8 +90,10 @@ pub async fn serve(
                 let caller = Caller { peer: peer.ip(), scheme: Scheme::HTTP, version };
                 async move { Ok::<_, Infallible>(gateway.answer(request, caller).await) }
             });
-            let connection = builder.serve_connection(TokioIo::new(stream), answer).into_owned();
-            let connection = graceful.watch(connection);
+            let mut stream = TimeoutStream::new(stream);
+            stream.set_write_timeout(Some(UNREAD_MAX));
+            let stream = TokioIo::new(Box::pin(stream));
+            let connection = graceful.watch(builder.serve_connection(stream, answer));
             while connections.try_join_next().is_some() {}
             connections.spawn(async move {
                 if let Err(error) = connection.await {
