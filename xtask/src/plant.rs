@@ -5,6 +5,7 @@
 
 mod bugs;
 mod copy;
+mod http_bugs;
 mod store_bugs;
 mod trial;
 
@@ -15,6 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::workspace::Workspace;
 use bugs::WALK_BUGS;
 use copy::Copy;
+use http_bugs::HTTP_BUGS;
 use store_bugs::STORE_BUGS;
 use trial::{Site, Trials, Verdict};
 
@@ -69,7 +71,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
 
 /// Every bug that is planted.
 fn all() -> impl Iterator<Item = &'static Planted> + Clone {
-    WALK_BUGS.iter().chain(STORE_BUGS)
+    WALK_BUGS.iter().chain(STORE_BUGS).chain(HTTP_BUGS)
 }
 
 fn chosen<'a>(
