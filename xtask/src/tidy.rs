@@ -6,6 +6,7 @@
 mod dependencies;
 mod project;
 mod ratio;
+mod rules;
 mod rust;
 mod test_code;
 mod text;
@@ -118,6 +119,7 @@ fn complaints(tree: &Tree, graph: &Graph) -> Vec<Complaint> {
         all.extend(rust::check(path, text, &tests));
     }
     all.extend(project::check(tree));
+    all.extend(rules::check(tree));
     all.extend(ratio::check(tree, &tests));
     all.extend(dependencies::check(graph));
     all.sort();
