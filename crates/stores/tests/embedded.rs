@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::options;
+use common::{copy, options};
 use onetake_core::{Outcome, Record, Standing};
 use onetake_engine::{
     Bound, Found, Journal, ManualClock, OnFull, Place, Position, Slots, StoreError, Swap, Write,
@@ -38,18 +38,6 @@ fn crashed(path: &Path) -> (TempDir, PathBuf) {
     let (kept, to) = folder();
     copy(path, &to);
     (kept, to)
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let (path, name) = (entry.as_ref().unwrap().path(), entry.unwrap().file_name());
-        if path.is_dir() {
-            copy(&path, &to.join(name));
-        } else {
-            fs::copy(&path, to.join(name)).unwrap();
-        }
-    }
 }
 
 async fn lost(store: &Embedded, pen: &Pen, id: u128) -> Option<Arc<Record>> {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use common::options;
+use common::{copy, options};
 use onetake_engine::{
     Bound, Check, Commit, Engine, Journal, ManualClock, OnFull, Slots, StoreError, Swap, Tx, Write,
 };
@@ -43,18 +43,6 @@ fn evicting(tenant_records_max: u64) -> Options {
 async fn fill(store: &Embedded, keys: std::ops::Range<u128>) {
     for n in keys {
         won(store, None, of("a", &format!("k{n}")).done(n + 1, n + 1, LONG)).await;
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let (path, name) = (entry.as_ref().unwrap().path(), entry.unwrap().file_name());
-        if path.is_dir() {
-            copy(&path, &to.join(name));
-        } else {
-            fs::copy(&path, to.join(name)).unwrap();
-        }
     }
 }
 

@@ -152,26 +152,9 @@ pub(super) fn open_to_look(folder: &Folder, options: &Options) -> Result<Disk, O
     let keyspaces = open_files(folder, options, &Arc::new(Expiry::default()))?;
     let known = Known::read(&keyspaces, folder)?;
     let sealer = unseal(folder, &keyspaces, &options.keys, known.ring.as_deref())?;
-    let Keyspaces { db, slots, docs, lanes, numbers, meta } = keyspaces;
-    let sealing = RwLock::new(Arc::new(sealer));
     let opened_at = known.last_seen.map_or(Timestamp::ZERO, |seen| seen.store);
-    let (floors, boot) = (Floors::default(), known.boot);
-    let latest = RwLock::new(db.snapshot());
-    let openings = known.openings;
-    Ok(Disk {
-        db,
-        slots,
-        docs,
-        lanes,
-        numbers,
-        meta,
-        sealing,
-        latest,
-        floors,
-        boot,
-        opened_at,
-        openings,
-    })
+    let opening = Opening { boot: known.boot, opened_at, openings: known.openings };
+    Ok(opening.of(keyspaces, sealer))
 }
 
 /// Opens everything that the threads of the store share.
@@ -208,27 +191,10 @@ pub(super) fn open(
     };
     let sealer = unseal(folder, &keyspaces, &options.keys, known.ring.as_deref())?;
     let boot = known.boot + 1;
-    let Keyspaces { db, slots, docs, lanes, numbers, meta } = keyspaces;
     let opened_at = clock.opened_at();
-    let floors = Floors::default();
-    let sealing = RwLock::new(Arc::new(sealer));
-    let latest = RwLock::new(db.snapshot());
     let mut openings = known.openings;
     openings.insert(boot, opened_at);
-    let disk = Disk {
-        db,
-        slots,
-        docs,
-        lanes,
-        numbers,
-        meta,
-        sealing,
-        latest,
-        floors,
-        boot,
-        opened_at,
-        openings,
-    };
+    let disk = Opening { boot, opened_at, openings }.of(keyspaces, sealer);
     let mut batch = disk.batch(3);
     batch.insert(&disk.meta, "boot", boot.to_be_bytes());
     batch.insert(&disk.meta, opening_key(boot), opened_at.as_millis().to_be_bytes());
@@ -238,6 +204,35 @@ pub(super) fn open(
     point("opened");
     let tally = if known.boot == 0 { Some(Tally::default()) } else { known.tally };
     Ok(Shared::new(folder.path().to_path_buf(), disk, clock, expiry, options, tally))
+}
+
+/// Which opening of a store this is, and when.
+struct Opening {
+    boot: u64,
+    opened_at: Timestamp,
+    openings: BTreeMap<u64, Timestamp>,
+}
+
+impl Opening {
+    /// The files `keyspaces`, read and written through `sealer`.
+    fn of(self, keyspaces: Keyspaces, sealer: Sealer) -> Disk {
+        let Self { boot, opened_at, openings } = self;
+        let Keyspaces { db, slots, docs, lanes, numbers, meta } = keyspaces;
+        Disk {
+            latest: RwLock::new(db.snapshot()),
+            db,
+            slots,
+            docs,
+            lanes,
+            numbers,
+            meta,
+            sealing: RwLock::new(Arc::new(sealer)),
+            floors: Floors::default(),
+            boot,
+            opened_at,
+            openings,
+        }
+    }
 }
 
 /// Makes a new store. Nothing was ever answered from one whose making was cut off, so it may be

@@ -4,6 +4,8 @@
 
 pub(crate) mod part;
 
+use std::fs;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,6 +25,19 @@ pub(crate) fn options() -> Options {
 /// has such a place: to a process that ends it is a disk like any other, and no sync takes time.
 pub(crate) fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Copies a folder with everything in it.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let (path, name) = (entry.as_ref().unwrap().path(), entry.unwrap().file_name());
+        if path.is_dir() {
+            copy(&path, &to.join(name));
+        } else {
+            fs::copy(&path, to.join(name)).unwrap();
+        }
+    }
 }
 
 /// Stores on a clock that moves when it is told to.
