@@ -322,7 +322,7 @@ fn routes_that_collide_or_make_no_sense_are_refused_with_their_line() {
     let path = folder.path().join("onetake.toml");
     for (routes, line) in [
         (["POST /a/{x}", "POST /a/{y}"], "onetake.toml:6:"),
-        (["POST /a", "POST /a/**/b"], "onetake.toml:6:"),
+        (["POST /a", "POST /a/**/b"], "onetake.toml:7:9:"),
     ] {
         let tables = routes.map(|route| {
             format!("[[route]]\nmatch = \"{route}\"\nupstream = \"http://[::1]:1\"\n\n")

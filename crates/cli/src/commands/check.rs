@@ -109,7 +109,7 @@ fn text(config: &Config) -> String {
 }
 
 fn row(route: &RouteConfig) -> [String; 11] {
-    let (pattern, upstream) = (route.pattern.clone(), route.upstream.to_string());
+    let (pattern, upstream) = (route.pattern.to_string(), route.upstream.to_string());
     if route.passes_through {
         let dash = || "-".to_owned();
         let passes = "passes through".to_owned();

@@ -1,8 +1,8 @@
 //! `[defaults]` and `[[route]]`, checked: what a route says, then the defaults, then what is built
 //! in.
 //!
-//! Which requests a pattern matches, and whether two routes meet, is for the gateway to say; here
-//! a pattern is only methods and a path.
+//! What a pattern is, and whether two routes meet, is for the gateway to say; only what is written
+//! twice is told here, with the place of the first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use super::raw::{Fingerprint, Route, Settings};
 use super::read::{Given, Options, sure};
 use super::server::as_usize;
 use super::shown;
-use super::value::{Plain, Span, Unknown, Url, choice};
+use super::value::{Span, Unknown, Url, choice};
 
 /// The longest that equal requests without a key may count as one.
 const WINDOW_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -135,9 +135,9 @@ pub(crate) struct RouteSettings {
 /// A route.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct RouteConfig {
-    /// Methods and a path, as they were written.
-    #[serde(rename = "match")]
-    pub(crate) pattern: String,
+    /// Methods and a path, in their one spelling.
+    #[serde(rename = "match", serialize_with = "shown::display")]
+    pub(crate) pattern: Pattern,
     /// The name of what is done; none for the match itself.
     #[serde(serialize_with = "shown::operation")]
     pub(crate) operation: Option<Operation>,
@@ -172,13 +172,18 @@ pub(super) fn routes(
     let mut patterns = BTreeMap::<String, Spot>::new();
     let mut all = Vec::new();
     for (given, own) in raw {
-        let Some(pattern) = &given.value.r#match else { continue };
-        let Plain(text) = &pattern.value;
-        if let Some(first) = patterns.insert(text.clone(), pattern.spot.clone()) {
+        let Some(matched) = &given.value.r#match else { continue };
+        let pattern = match Pattern::parse(&matched.value.0) {
+            Ok(pattern) => pattern,
+            Err(error) => {
+                matched.refuse(problems, error);
+                continue;
+            }
+        };
+        if let Some(first) = patterns.insert(pattern.to_string(), matched.spot.clone()) {
             let first = problems.place(&first);
-            pattern.refuse(problems, format!("there is a route of this match already, at {first}"));
+            matched.refuse(problems, format!("there is a route of this match already, at {first}"));
         }
-        let Some(methods) = methods_of(pattern, problems) else { continue };
         let key = own.key.as_ref().or(grounds.defaults.key.as_ref()).map(|given| given.value);
         if let Some(window) = own.window.as_ref().filter(|_| key != Some(KeyRule::Fingerprint)) {
             window.refuse(problems, "this means something with key = \"fingerprint\" only");
@@ -186,19 +191,19 @@ pub(super) fn routes(
         let upstream = own.upstream.as_ref().or(grounds.defaults.upstream.as_ref());
         let Some(Url(upstream)) = upstream.map(|given| given.value.clone()) else {
             let what = "the route has no `upstream`, and [defaults] has none either";
-            pattern.refuse(problems, what);
+            matched.refuse(problems, what);
             continue;
         };
         let operation = given.value.operation.as_ref().map(|given| given.value.clone());
-        let passes_through = methods == "*" && operation.is_none();
+        let passes_through = pattern.is_any_method() && operation.is_none();
         let unknown = own.unknown.as_ref().or(grounds.defaults.unknown.as_ref());
         if passes_through {
             refuse_protection(&own, problems);
         } else if let Some(unknown) = unknown {
-            refuse_strange_names(unknown, text, problems);
+            refuse_strange_names(unknown, &pattern, problems);
         }
         all.push(RouteConfig {
-            pattern: text.clone(),
+            pattern,
             passes_through,
             operation,
             upstream,
@@ -221,43 +226,21 @@ fn refuse_protection(own: &Settings, problems: &mut Problems) {
 }
 
 /// Refuses a probe with names in it that nothing stands for in the path of `pattern`.
-fn refuse_strange_names(given: &Given<Unknown>, pattern: &str, problems: &mut Problems) {
-    // A pattern that cannot be read is a problem that the gateway tells.
-    let (Unknown::Probe(url), Ok(parsed)) = (&given.value, Pattern::parse(pattern)) else { return };
+fn refuse_strange_names(given: &Given<Unknown>, pattern: &Pattern, problems: &mut Problems) {
+    let Unknown::Probe(url) = &given.value else { return };
     let known: Vec<&str> =
-        ["key", "tenant"].into_iter().chain(parsed.names().map(AsRef::as_ref)).collect();
+        ["key", "tenant"].into_iter().chain(pattern.names().map(AsRef::as_ref)).collect();
     for name in url.names().filter(|name| !known.contains(name)) {
         let all: Vec<_> = known.iter().map(|name| format!("{{{name}}}")).collect();
         let what = format!(
             "{}: nothing in {} stands for {{{}}}; a probe of it knows {}",
             given.option,
-            quoted(pattern),
+            quoted(&pattern.to_string()),
             quoted(name).trim_matches('`'),
             all.join(", ")
         );
         problems.unknown(&given.spot, &given.option, what, nearest(name, known.iter().copied()));
     }
-}
-
-/// The methods of a pattern, if it is methods and a path at all.
-fn methods_of(pattern: &Given<Plain>, problems: &mut Problems) -> Option<String> {
-    let Plain(text) = &pattern.value;
-    let is_method = |word: &str| {
-        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
-    };
-    let methods = text.split_once(' ').filter(|(methods, path)| {
-        let path = path.trim();
-        let is_path = path.starts_with('/') && !path.contains(char::is_whitespace);
-        is_path && (*methods == "*" || methods.split(',').all(is_method))
-    });
-    if methods.is_none() {
-        let what = format!(
-            "{} is not methods and a path, such as \"POST,PATCH /orders/{{id}}\" or \"* /**\"",
-            quoted(text)
-        );
-        pattern.refuse(problems, what);
-    }
-    methods.map(|(methods, _)| methods.to_owned())
 }
 
 /// What `own` comes to, with the defaults below it.

@@ -243,7 +243,7 @@ upstream = \"http://user:hunter2@x\"
         "11:13: defaults.in_flight: 2h is out of bounds; from 1ms to 1h is allowed",
         "12:15: defaults.max_request: 2GiB is out of bounds; from 1 to 1GiB is allowed",
         "13:11: defaults.unknown: expected \"hold\"",
-        "15:9: route[0].match: `POST orders` is not methods and a path",
+        "15:9: route[0].match: the path `orders` does not begin with a slash",
         "16:12: route[0].upstream: a URL with a user name or password",
     ];
     assert_eq!(told.len(), expected.len(), "{told:#?}");

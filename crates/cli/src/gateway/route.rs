@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use http::Uri;
 use onetake_http::gateway::forward::HostSent;
-use onetake_http::gateway::pattern::Pattern;
 use onetake_http::gateway::probe::{Probe, ProbeUrl};
 use onetake_http::gateway::routes::Routes;
 use onetake_http::gateway::upstream::UpstreamOptions;
@@ -24,13 +23,12 @@ pub(super) fn routes(config: &Config) -> Result<Vec<Route>, ConfigErrors> {
     let mut routes = Vec::new();
     for given in &config.routes {
         let at = |what: String| Config::error_at(&given.place, what);
-        let pattern = Pattern::parse(&given.pattern).map_err(|error| at(error.to_string()))?;
         let upstream = upstream(config, &mut upstreams, &given.upstream).map_err(at)?;
         let probe = given.settings.probe.as_ref().filter(|_| !given.passes_through);
         let probe = probe.map(|url| probed(config, &mut upstreams, url)).transpose().map_err(at)?;
         let settings = (!given.passes_through).then(|| settings(config, given)).transpose();
         routes.push(Route {
-            pattern,
+            pattern: given.pattern.clone(),
             upstream,
             timeout: given.settings.policy.timeout().unwrap_or(TIMEOUT),
             operation: given.operation.clone(),
