@@ -13,14 +13,12 @@ use http::header::AUTHORIZATION;
 use ipnet::IpNet;
 use jsonwebtoken::{Algorithm, AlgorithmFamily};
 use onetake_core::Tenant;
-use serde::Deserialize;
 
 use super::claims::{ClaimPath, ClaimRules, TenantOf};
 use super::fetch::AnySource;
 use super::jwt::{Checks, validation};
 use super::key_set::KeySet;
 use super::ring::{KeyRing, Pace};
-use super::words::span;
 use super::{
     Anonymous, ApiKeys, FetchKeys, FileKeys, JwtGate, Reach, Secret, SettingsError, TenantKeys,
     Times, TrustedHeader, UrlKeys, Words,
@@ -56,8 +54,7 @@ fn shortened(text: &str) -> String {
 }
 
 /// Callers by keys that were given out; the tenants stand beside it.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ApiKeySettings {
     /// Where a key may be: `Authorization` (as `Bearer`), which is the default, or any other
     /// header (as it is). In several, a key must be in exactly one.
@@ -87,8 +84,7 @@ impl ApiKeySettings {
 }
 
 /// Callers by signed tokens of an issuer.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JwtSettings {
     /// Who must have issued a token (`iss`), or several of whom one must have.
     pub issuer: Words,
@@ -110,7 +106,6 @@ pub struct JwtSettings {
     /// Where a token may be; `Authorization` by default.
     pub headers: Words,
     /// How far the clock of the issuer may be off.
-    #[serde(deserialize_with = "span")]
     pub leeway: Duration,
     /// The tenant of all tokens, where they name none.
     pub tenant: Option<String>,
@@ -205,14 +200,14 @@ impl JwtSettings {
         if self.audience.lacks_text() {
             return missing("audience", "for whom a token must have been issued");
         }
-        let secret = self.secret.as_ref().map(Secret::resolve).transpose()?;
+        let secret = self.secret.as_ref().map(Secret::expose);
         if ring.is_none() && secret.is_none() {
             return missing("jwks_url", "or `jwks_file`, or `secret`, to verify tokens with");
         }
         if self.leeway > LEEWAY_MAX {
             return Err(SettingsError::Leeway);
         }
-        let algorithms = self.algorithms(ring.is_some(), secret.as_deref())?;
+        let algorithms = self.algorithms(ring.is_some(), secret)?;
         let issuer: Vec<_> = self.issuer.iter().collect();
         let audience: Vec<_> = self.audience.iter().collect();
         let check = |name: &Algorithm| (*name, validation(*name, &issuer, &audience));
@@ -294,8 +289,7 @@ fn secret_bytes(name: Algorithm) -> usize {
 }
 
 /// Callers whom a proxy in front has verified.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustedHeaderSettings {
     /// The networks of the proxies. Nobody else is believed.
     pub networks: Words,
@@ -348,8 +342,7 @@ fn network(text: &str) -> Result<IpNet, SettingsError> {
 }
 
 /// Callers whom nobody verifies.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AnonymousSettings {
     /// The tenant that everybody is; `anonymous` by default.
     pub tenant: Option<String>,

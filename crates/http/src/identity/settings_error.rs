@@ -46,12 +46,6 @@ pub enum SettingsError {
         /// Which setting.
         setting: &'static str,
     },
-    /// A variable that is not there.
-    #[error("the environment has no variable `{name}`, which holds a secret")]
-    NoVariable {
-        /// Which variable.
-        name: String,
-    },
     /// A setting that must be there.
     #[error("`{setting}` is missing: {why}")]
     Missing {

@@ -1,18 +1,8 @@
-//! How settings are written: one word or a list, spans of time, secrets.
+//! What settings are made of: words, and secrets.
 //!
-//! Only reads; what a setting means is checked where it is built. A [`Secret`] never shows itself.
+//! What a setting means is checked where it is built. A [`Secret`] never shows itself.
 
-use std::env;
 use std::fmt;
-use std::time::Duration;
-
-use serde::de::{Error, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-
-use super::SettingsError;
-
-/// The most words of one setting.
-const WORDS_MAX: usize = 256;
 
 /// One word, or a list of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -54,55 +44,21 @@ impl<const N: usize> From<[&str; N]> for Words {
     }
 }
 
-impl<'de> Deserialize<'de> for Words {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OneOrMore;
-
-        impl<'de> Visitor<'de> for OneOrMore {
-            type Value = Words;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a word or a list of words")
-            }
-
-            fn visit_str<E: Error>(self, word: &str) -> Result<Words, E> {
-                Ok(word.into())
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Words, A::Error> {
-                let mut words = Vec::new();
-                while let Some(word) = list.next_element()? {
-                    if words.len() == WORDS_MAX {
-                        return Err(A::Error::custom(format!("at most {WORDS_MAX} are allowed")));
-                    }
-                    words.push(word);
-                }
-                Ok(Words(words))
-            }
-        }
-
-        deserializer.deserialize_any(OneOrMore)
-    }
-}
-
-/// A secret of the configuration: written out, or `env:NAME` for the one in a variable.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
+/// A secret, as it is. Where it was found is over by now: a text that looks like a place is a
+/// secret like any other.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// A secret as it would be written in the configuration.
+    /// This very text.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(text.to_owned())
     }
 
-    /// The secret itself, from the environment where it says so.
-    pub(super) fn resolve(&self) -> Result<String, SettingsError> {
-        let Some(name) = self.0.strip_prefix("env:") else {
-            return Ok(self.0.clone());
-        };
-        env::var(name).map_err(|_| SettingsError::NoVariable { name: name.to_owned() })
+    /// The secret itself. Never log it.
+    pub(super) fn expose(&self) -> &str {
+        &self.0
     }
 }
 
@@ -112,65 +68,25 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Reads a span such as `30s` or `1h 30m`.
-pub(super) fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    struct Span;
-
-    impl Visitor<'_> for Span {
-        type Value = Duration;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a span of time such as \"30s\" or \"1h 30m\"")
-        }
-
-        fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
-            humantime::parse_duration(text).map_err(|why| E::custom(format!("{text:?}: {why}")))
-        }
-    }
-
-    deserializer.deserialize_str(Span)
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::{from_str, json};
-
     use super::*;
-
-    #[derive(Debug, Deserialize)]
-    struct Sample {
-        #[serde(deserialize_with = "span")]
-        leeway: Duration,
-    }
 
     #[test]
     fn one_word_is_a_list_of_one() {
-        assert_eq!(from_str::<Words>("\"a\"").unwrap(), Words::from("a"));
-        assert_eq!(from_str::<Words>("[\"a\",\"b\"]").unwrap(), Words::from(["a", "b"]));
-        assert!(from_str::<Words>("[]").unwrap().is_empty());
-        let wrong = from_str::<Words>("7").unwrap_err().to_string();
-        assert!(wrong.contains("a word or a list of words"), "{wrong}");
-        let many = json!(vec!["a"; WORDS_MAX + 1]).to_string();
-        assert!(from_str::<Words>(&many).unwrap_err().to_string().contains("at most 256"));
+        assert_eq!(Words::from("a"), Words::from(["a"]));
+        assert_eq!(Words::from(["a", "b"]).iter().collect::<Vec<_>>(), ["a", "b"]);
+        assert!(Words::default().is_empty() && Words::default().lacks_text());
+        assert!(Words::from(["a", ""]).lacks_text() && !Words::from("a").lacks_text());
     }
 
+    /// X11: a secret is what was given, whatever it looks like, and never shows itself.
     #[test]
-    fn a_span_is_written_as_people_say_it() {
-        let read = |text: &str| from_str::<Sample>(&format!("{{\"leeway\":{text}}}"));
-        assert_eq!(read("\"1m 30s\"").unwrap().leeway, Duration::from_secs(90));
-        for bad in ["\"soon\"", "30", "\"\""] {
-            assert!(read(bad).is_err(), "{bad}");
+    fn x11_a_secret_is_taken_as_it_is_and_never_shows_itself() {
+        for text in ["hush", "env:PATH", "file:/etc/hostname"] {
+            let secret = Secret::new(text);
+            assert_eq!(secret.expose(), text);
+            assert!(!format!("{secret:?}").contains(text));
         }
-    }
-
-    #[test]
-    fn a_secret_may_be_in_the_environment_and_never_shows_itself() {
-        assert_eq!(Secret::new("hush").resolve().unwrap(), "hush");
-        assert!(!format!("{:?}", Secret::new("hush")).contains("hush"));
-        // Cargo sets this one for every test.
-        let given = Secret::new("env:CARGO_PKG_NAME").resolve().unwrap();
-        assert_eq!(given, "onetake-http");
-        let missing = Secret::new("env:ONETAKE_NO_SUCH_VARIABLE").resolve().unwrap_err();
-        assert!(missing.to_string().contains("ONETAKE_NO_SUCH_VARIABLE"), "{missing}");
     }
 }
