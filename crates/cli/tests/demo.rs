@@ -122,7 +122,13 @@ struct Staying {
 
 impl Staying {
     fn start() -> Self {
+        Self::start_in(&std::env::temp_dir())
+    }
+
+    /// Starts one whose folder is made in `place`.
+    fn start_in(place: &Path) -> Self {
         let mut demo = Command::new(env!("CARGO_BIN_EXE_onetake"));
+        demo.env("TMPDIR", place);
         demo.arg("demo").stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = demo.spawn().expect("the binary starts");
         let out = BufReader::new(child.stdout.take().unwrap());
@@ -228,6 +234,27 @@ fn a_demo_that_is_interrupted_takes_its_gateway_with_it() {
     assert!(matches!(staying.end(), Some(0 | 1)));
     assert!(TcpStream::connect(address).is_err(), "the gateway is gone");
     assert!(!folder.exists());
+}
+
+/// What a process that is killed with -9 leaves behind is its files, and no other process.
+#[test]
+fn a_demo_that_is_killed_leaves_no_gateway_behind() {
+    let place = tempfile::tempdir().unwrap();
+    let mut staying = Staying::start_in(place.path());
+    let said = staying.until("Ctrl-C ends");
+    let place_of = |line: &str| line.trim().strip_prefix("gateway ").map(str::to_owned);
+    let address = said.lines().find_map(place_of).unwrap_or_else(|| panic!("{said}"));
+    let address = address.trim().trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).expect("it is up");
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    staying.child.kill().unwrap();
+    staying.child.wait().unwrap();
+    // A gateway that ends stops listening first, and then lets go of those who are connected.
+    let mut answer = String::new();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(TcpStream::connect(address).is_err(), "the gateway is gone");
 }
 
 #[test]

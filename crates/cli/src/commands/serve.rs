@@ -6,6 +6,7 @@
 //! served.
 
 use std::fs::DirBuilder;
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use onetake_http::gateway::{self, Gateway};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::admin::{self, AdminFile};
 use crate::config::{Config, Environment, Source};
@@ -59,6 +60,9 @@ pub(crate) struct Args {
     /// Where `admin.json` and the token are kept; by default the directory of the store
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// End when the standard input does, as it does when whoever holds its other end is gone
+    #[arg(long, hide = true)]
+    ends_with_input: bool,
 }
 
 impl Args {
@@ -90,7 +94,7 @@ impl Args {
     }
 }
 
-/// Serves until SIGTERM or SIGINT.
+/// Serves until SIGTERM or SIGINT, or until its input ends where it is bound to that.
 ///
 /// # Errors
 /// When the configuration is wrong, the store cannot be opened, or an address is taken.
@@ -136,6 +140,7 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
         tokio::select! {
             _ = term.recv() => {}
             _ = int.recv() => {}
+            () = input_ended(), if args.ends_with_input => {}
         }
         drop(ask);
     };
@@ -147,6 +152,18 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
     let left = engine.stop(STOP_WITHIN).await;
     eprintln!("stopped; executions that did not finish: {left}");
     Ok(Exit::Done)
+}
+
+/// Returns when the standard input has ended. It is read on a thread that ends with the process:
+/// nothing else can end a read.
+async fn input_ended() {
+    let (ended, is_ended) = oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        // Nothing is expected there, and one that cannot be read has ended as well.
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        drop(ended);
+    });
+    let _ = is_ended.await;
 }
 
 /// Says where it listens: the line of the admin surface first, for whoever waits for it.

@@ -1,7 +1,8 @@
 //! The gateway of the demo: `onetake serve` in a process of its own, so that it can be killed.
 //!
-//! It is killed with the demo, however that ends, unless the demo itself is killed with -9. Nothing
-//! of the caller's environment configures it.
+//! It is killed with the demo, however that ends. When the demo itself is killed with -9, the pipe
+//! between them breaks, and the gateway ends by itself. Nothing of the caller's environment
+//! configures it.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -104,7 +105,7 @@ impl Process {
     async fn start(folder: &Path, listen: SocketAddr) -> Result<(Self, SocketAddr)> {
         let (listen, store) = (listen.to_string(), format!("embedded:{STORE}"));
         let any = ANY.to_string();
-        let words = ["serve", "--config", CONFIG, "--store", &store];
+        let words = ["serve", "--ends-with-input", "--config", CONFIG, "--store", &store];
         let places = ["--listen", listen.as_str(), "--admin-listen", any.as_str()];
         let mut command = this_program(&[&words[..], &places[..]].concat())?;
         for (name, _) in std::env::vars_os() {
@@ -112,7 +113,8 @@ impl Process {
                 command.env_remove(name);
             }
         }
-        command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null());
+        // The other end of its input is ours for as long as we live, and nobody else's.
+        command.current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::null());
         let child = command.stderr(Stdio::piped()).spawn();
         let mut process = Self(child.context("the gateway cannot be started")?);
         let stderr = process.0.stderr.take().expect("invariant: it is piped");
