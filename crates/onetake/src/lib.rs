@@ -5,8 +5,8 @@
 //!
 //! The everyday words are here at the top. The rule is whole in [`core`], the walks and what a
 //! store must do in [`engine`], the door for functions in `activity` and the durable stores in
-//! `stores` (features, on by default). This crate only gathers: it holds no rule, no state and no
-//! door of its own.
+//! `stores` (features, on by default), the door for HTTP with its durable routes in `http` (a
+//! feature). This crate only gathers: it holds no rule, no state and no door of its own.
 
 #[cfg(feature = "activity")]
 pub use onetake_activity as activity;
@@ -21,6 +21,8 @@ pub use onetake_core::{
 };
 pub use onetake_engine as engine;
 pub use onetake_engine::{Answer, Attempt, Claim, Engine, Limits, Memory, RunError, Tried};
+#[cfg(feature = "http")]
+pub use onetake_http as http;
 #[cfg(feature = "embedded")]
 pub use onetake_stores as stores;
 #[cfg(feature = "embedded")]
