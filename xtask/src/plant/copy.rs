@@ -1,7 +1,7 @@
 //! The copy of the tree that bugs are planted in.
 //!
 //! Lives in the target directory and is kept from run to run, so that cargo rebuilds only what has
-//! changed. Invariant: between two bugs, it is the tree.
+//! changed. Invariant: between two bugs, it is the tree, but for the version of its packages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -10,6 +10,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::Planted;
+
+/// Where the version of all packages is.
+const MANIFEST: &str = "Cargo.toml";
+/// What is added to it. Cargo tells packages apart by name, version and path from the root, so one
+/// of the copy and one of the tree would be the same to it. It would then ask the copy whether what
+/// was built is still good, and not see what changed in the tree.
+const PLANTED: &str = "+planted";
 
 /// A copy of the tree that belongs to this process alone.
 pub(super) struct Copy {
@@ -35,7 +42,10 @@ impl Copy {
         let wanted: BTreeSet<PathBuf> = files.iter().map(|file| root.join(file)).collect();
         remove_others(&root, &wanted)?;
         for file in files {
-            copy_if_different(&from.join(file), &root.join(file))
+            let read = fs::read(from.join(file)).map_err(anyhow::Error::from);
+            let wanted = if file == MANIFEST { read.and_then(apart) } else { read };
+            wanted
+                .and_then(|wanted| write_if_different(&root.join(file), &wanted))
                 .with_context(|| format!("cannot copy {file}"))?;
         }
         Ok(Self { root, _lock: lock })
@@ -72,9 +82,17 @@ impl Copy {
     }
 }
 
+/// The manifest with a version of its own.
+fn apart(manifest: Vec<u8>) -> Result<Vec<u8>> {
+    let text = String::from_utf8(manifest)?;
+    let (before, version) =
+        text.split_once("\nversion = \"").context("the manifest names no version")?;
+    let (version, after) = version.split_once('"').context("the version has no end")?;
+    Ok(format!("{before}\nversion = \"{version}{PLANTED}\"{after}").into_bytes())
+}
+
 /// What is the same keeps its time of change, and cargo its build.
-fn copy_if_different(from: &Path, to: &Path) -> Result<()> {
-    let wanted = fs::read(from)?;
+fn write_if_different(to: &Path, wanted: &[u8]) -> Result<()> {
     if fs::read(to).is_ok_and(|found| found == wanted) {
         return Ok(());
     }

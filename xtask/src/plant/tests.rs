@@ -49,7 +49,13 @@ fn field(dir: &TempDir) -> (Copy, PathBuf) {
     let from = dir.path().join("from");
     let target = dir.path().join("plant");
     fs::create_dir_all(from.join("src")).unwrap();
-    let manifest = "[package]\nname = \"rule\"\nedition = \"2024\"\n[workspace]\n";
+    let manifest = "\
+[package]
+name = \"rule\"
+version = \"1.2.3\"
+edition = \"2024\"
+[workspace]
+";
     fs::write(from.join("Cargo.toml"), manifest).unwrap();
     fs::write(from.join("src/lib.rs"), LIB).unwrap();
     let files = ["Cargo.toml", "src/lib.rs"].map(str::to_owned);
@@ -109,6 +115,29 @@ fn a_bug_is_caught_or_survives_or_is_no_bug() {
     let error = plant_all(&trials, &[&GOOD, &HARMLESS, &BROKEN]).unwrap_err();
     assert_eq!(error.to_string(), "not caught: harmless, broken");
     plant_all(&trials, &[&GOOD]).unwrap();
+}
+
+/// Both are built into one folder, and cargo must not take one for the other.
+#[test]
+fn what_changed_in_the_tree_is_seen_after_bugs_were_planted() {
+    let dir = TempDir::new().unwrap();
+    let (copy, target) = field(&dir);
+    let manifest = fs::read_to_string(copy.root.join("Cargo.toml")).unwrap();
+    assert!(manifest.contains("\nversion = \"1.2.3+planted\"\nedition"), "{manifest}");
+    patient(&copy, target.clone()).without_bug(Site::of(&GOOD)).unwrap();
+
+    let from = dir.path().join("from");
+    fs::write(from.join("src/lib.rs"), GOOD.edit("src/lib.rs", LIB).unwrap()).unwrap();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let tested = std::process::Command::new(cargo)
+        .args(["test", "--quiet", "--lib"])
+        .current_dir(&from)
+        .env("CARGO_TARGET_DIR", &target)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&tested.stdout);
+    assert!(said.contains("the_larger_wins"), "{said}");
+    assert!(!tested.status.success());
 }
 
 #[test]
