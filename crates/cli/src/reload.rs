@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use onetake_http::identity::ApiKeys;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::Signal;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::config::{Config, Environment, Source};
@@ -17,12 +17,15 @@ use crate::gateway::tenants;
 /// How often the file is looked at. SIGHUP makes it look at once.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Replaces `keys` whenever the file at `path` changes. Ends only when it cannot watch.
-pub(crate) async fn tenants_of(path: &Path, keys: &ApiKeys) {
-    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+/// Replaces `keys` whenever the file at `path` is no longer as it was `seen`. Never ends.
+pub(crate) async fn tenants_of(
+    path: &Path,
+    keys: &ApiKeys,
+    mut seen: Option<Stamp>,
+    mut hangup: Signal,
+) {
     let mut tick = interval(LOOK_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut seen = stamp(path);
     loop {
         let is_asked = tokio::select! {
             _ = tick.tick() => false,
@@ -37,7 +40,10 @@ pub(crate) async fn tenants_of(path: &Path, keys: &ApiKeys) {
 }
 
 /// What tells one state of a file from another.
-fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
+pub(crate) type Stamp = (SystemTime, u64);
+
+/// How the file at `path` is now.
+pub(crate) fn stamp(path: &Path) -> Option<Stamp> {
     let found = std::fs::metadata(path).ok()?;
     Some((found.modified().ok()?, found.len()))
 }

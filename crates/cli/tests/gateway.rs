@@ -130,10 +130,14 @@ impl Serving {
         self.child.wait().unwrap();
     }
 
+    fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
     /// Asks it to stop, and gives its exit code.
     fn stop(mut self) -> Option<i32> {
-        let kill = format!("kill -TERM {}", self.child.id());
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        self.signal("TERM");
         self.child.wait().unwrap().code()
     }
 
@@ -192,6 +196,8 @@ fn k12_w3_the_shortest_gateway_remembers_across_a_restart() {
     assert_eq!((first.status, first.body.as_str()), (201, "order 1"));
     assert!(serving.post("/orders", &[KEY]).has("idempotent-replayed: true"));
     assert_eq!(serving.post("/orders", &[]).body, "order 2", "without a key it passes");
+    serving.signal("HUP");
+    assert!(serving.post("/orders", &[KEY]).has("idempotent-replayed: true"), "it is still there");
     assert_eq!(serving.stop(), Some(0));
     let serving = Serving::start(folder.path(), &["--upstream", &upstream]);
     let again = serving.post("/orders", &[KEY]);
@@ -313,6 +319,38 @@ fn w10_tenants_come_from_the_configuration_and_go_with_it() {
     assert_eq!(serving.post("/orders", &[KEY, other]).status, 401, "revoked");
     assert!(serving.post("/orders", &[KEY, acme]).has("idempotent-replayed: true"));
     assert_eq!(api.count(), 2);
+}
+
+/// W10: a key does what its scopes say, on the routes that ask for one; scopes that no route asks
+/// for would promise what nobody keeps, and are refused.
+#[test]
+fn w10_a_key_may_do_what_its_scopes_say() {
+    let (api, folder) = (Api::start(), tempfile::tempdir().unwrap());
+    let scoped = |key: &str, scope: &str| {
+        let digest = sha256(key);
+        format!(
+            "[[tenant]]\nname = \"of-{key}\"\nscopes = [\"{scope}\"]\n\
+             keys = [\"sha256:{digest}\"]\n"
+        )
+    };
+    let tenants = scoped("writer", "orders:write") + &scoped("reader", "orders:read");
+    let path = configured(&folder, &api, &tenants);
+    let refused = Command::new(env!("CARGO_BIN_EXE_onetake"))
+        .args(["serve", "--admin-listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"])
+        .args(["--config", &path])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!((refused.status.code(), said.contains("`requires`")), (Some(2), true), "{said}");
+    let path =
+        configured(&folder, &api, &format!("{tenants}[defaults]\nrequires = \"orders:write\"\n"));
+    let serving = Serving::start(folder.path(), &["--config", &path]);
+    let post =
+        |key: &str| serving.post("/orders", &[KEY, ("authorization", &format!("Bearer {key}"))]);
+    assert_eq!(post("writer").body, "order 1");
+    assert_eq!(post("reader").status, 403);
+    assert_eq!(api.count(), 1);
 }
 
 /// A configuration that only a gateway can judge is refused with its line, before anything runs.

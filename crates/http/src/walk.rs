@@ -83,7 +83,13 @@ where
     let settings = &*door.settings;
     let (parts, body) = request.into_parts();
     let fitting = match ask::keyed(&parts, settings) {
-        Ok(None) => return pass(handler, parts, DoorBody::passed(body)).await,
+        Ok(None) => {
+            let announced = ask::announced(&body, settings.request_bytes_max);
+            return match announced {
+                Err(refused) if settings.mode == Mode::Enforce => refuse(&refused, settings),
+                Ok(()) | Err(_) => pass(handler, parts, DoorBody::passed(body)).await,
+            };
+        }
         Ok(Some(keyed)) => fits(door, &parts, &body).map(|scope| (keyed, scope)),
         Err(refused) => Err(refused),
     };

@@ -98,3 +98,28 @@ async fn c5_a_handler_can_read_its_take() {
 fn an_operation_without_a_name_is_refused_when_the_router_is_made() {
     let _: Router<Shop> = Router::new().durable_post("/", "", create);
 }
+
+async fn of_account(
+    State(shop): State<Shop>,
+    axum::extract::Path(account): axum::extract::Path<String>,
+) -> Json<Value> {
+    Json(json!({ "account": account, "id": shop.orders.up() }))
+}
+
+/// C7: what a router has cut off before a nested one sees it was asked for all the same.
+#[tokio::test]
+async fn c7_a_mounted_path_is_part_of_what_was_asked() {
+    let shop = || Shop { idempotency: door(), orders: Count::default() };
+    let durable = Router::new().durable_post("/orders", "orders.create", of_account);
+    let layered = Router::new().route("/orders", axum::routing::post(of_account));
+    let layered = layered.layer(door().layer());
+    for inner in [durable, layered] {
+        let app = Router::new().nest("/accounts/{account}", inner).with_state(shop());
+        let first = ask(&app, request("POST", "/accounts/1/orders", Some("k"), "{}")).await;
+        assert_eq!(first.json()["account"], "1");
+        let other = ask(&app, request("POST", "/accounts/2/orders", Some("k"), "{}")).await;
+        assert_eq!(other.refusal(), Some("key_mismatch"), "{}", other.text());
+        let again = ask(&app, request("POST", "/accounts/1/orders", Some("k"), "{}")).await;
+        assert_eq!(again.json(), first.json());
+    }
+}

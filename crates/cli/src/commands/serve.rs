@@ -16,8 +16,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use http::Uri;
 use onetake::Engine;
+use onetake::engine::{Limits, Mint};
 use onetake_console::{Desk, Guard, Hosts, Token, router};
 use onetake_http::gateway::{self, Gateway};
+use onetake_http::identity::Gate;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -32,6 +34,8 @@ use crate::wiring::{self, AnyStore, Opening, StoreUrl};
 
 /// How long executions under way may take once the end was asked for.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
+/// What the headers of a response may take beside its body.
+const HEADERS_BYTES: usize = 256 * 1024;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -101,9 +105,13 @@ impl Args {
 pub(crate) async fn run(args: &Args) -> Result<Exit> {
     // Before anything is promised: a signal that comes early must not be missed.
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let hangup = signal(SignalKind::hangup())?;
+    // Before the file is read: whatever changes it from now on is noticed.
+    let seen = args.config.as_deref().and_then(reload::stamp);
     let config = args.config()?;
     let plan = args.plan(&config)?;
-    let engine = Engine::new(wiring::open_with(&config.store, Opening::OrNew)?);
+    let store = wiring::open_with(&config.store, Opening::OrNew)?;
+    let engine = Engine::with(store, limits(&config), Mint::default());
     engine.keep_house();
     let state = State::of(args, &config.store.url)?;
     let (ask, asked) = watch::channel(());
@@ -121,10 +129,12 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
     let reloading = data.as_ref().and_then(|data| data.keys.clone()).zip(args.config.clone());
     let reloading = async {
         if let Some((keys, path)) = reloading {
-            reload::tenants_of(&path, &keys).await;
+            reload::tenants_of(&path, &keys, seen, hangup).await;
+        } else {
+            // Nothing to read again. A hangup is heard, so that it does not end the process.
+            let _hangup = hangup;
+            std::future::pending::<()>().await;
         }
-        // Nothing to watch is no reason to stop.
-        std::future::pending::<()>().await;
     };
     let serving_admin = onetake_console::serve(
         admin.listener,
@@ -154,6 +164,15 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// What the engine may keep: the largest response of any route, with its headers.
+fn limits(config: &Config) -> Limits {
+    let default = Limits::default();
+    let routes = config.routes.iter().map(|route| &route.settings);
+    let largest = routes.map(|settings| settings.max_stored_response).max().unwrap_or_default();
+    let outcome_bytes_max = default.outcome_bytes_max.max(largest + HEADERS_BYTES);
+    Limits { outcome_bytes_max, ..default }
+}
+
 /// Returns when the standard input has ended. It is read on a thread that ends with the process:
 /// nothing else can end a read.
 async fn input_ended() {
@@ -170,7 +189,15 @@ async fn input_ended() {
 fn say(store: &StoreUrl, admin: &Admin, data: Option<&Data>) {
     eprintln!("serving {store} at {}, see {}", admin.file.url, admin.file_path.display());
     match data {
-        Some(data) => eprintln!("the gateway is at {}", data.url),
+        Some(data) => {
+            eprintln!("the gateway is at {}", data.url);
+            if data.is_shared {
+                eprintln!(
+                    "all callers share one space of keys: whoever knows a key hears its answer; \
+                     to keep them apart, name tenants in a configuration"
+                );
+            }
+        }
         None => eprintln!("no gateway: there is no route and no --upstream"),
     }
 }
@@ -205,15 +232,18 @@ struct Data {
     listening: gateway::Listening,
     keys: Option<onetake_http::identity::ApiKeys>,
     url: String,
+    /// Whether nobody is verified.
+    is_shared: bool,
 }
 
 impl Data {
     async fn open(config: &Config, plan: Plan, engine: &Engine<AnyStore>) -> Result<Self> {
         let Plan { parts, routes, listening, keys } = plan;
+        let is_shared = matches!(parts.gate, Gate::Anonymous(_));
         let gateway = Gateway::new(engine.clone(), parts, routes)?;
         let listener = bind(config.server.listen).await?;
         let url = url_of(listener.local_addr()?);
-        Ok(Self { listener, gateway: Arc::new(gateway), listening, keys, url })
+        Ok(Self { listener, gateway: Arc::new(gateway), listening, keys, url, is_shared })
     }
 }
 

@@ -241,6 +241,8 @@ options! {
         statuses: StatusTable,
         /// Whose keys are one space here, in place of `auth.scope`.
         scope: ScopeRule,
+        /// What a caller must be allowed to: one of the `scopes` of its key, tenant or token.
+        requires: Word,
     }
 }
 

@@ -22,7 +22,7 @@ use super::raw::{Fingerprint, Route, Settings};
 use super::read::{Given, Options, sure};
 use super::server::as_usize;
 use super::shown;
-use super::value::{Span, Unknown, Url, choice};
+use super::value::{Span, Unknown, Url, Word, choice};
 
 /// The longest that equal requests without a key may count as one.
 const WINDOW_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -130,6 +130,8 @@ pub(crate) struct RouteSettings {
     pub(crate) mode: Mode,
     /// Whose keys are one space.
     pub(crate) scope: ScopeRule,
+    /// What a caller must be allowed to.
+    pub(crate) requires: Option<Word>,
 }
 
 /// A route.
@@ -281,6 +283,7 @@ pub(super) fn settings(
         forward_key: sure(raw.forward_key).value,
         mode: sure(raw.mode).value,
         scope: raw.scope.map_or(grounds.scope, |given| given.value),
+        requires: raw.requires.map(|given| given.value),
     }
 }
 

@@ -128,6 +128,13 @@ pub(crate) struct TenantConfig {
     pub(crate) place: Place,
 }
 
+impl TenantConfig {
+    /// Whether it, or one of its keys, may do less than everything.
+    pub(crate) fn has_scopes(&self) -> bool {
+        self.scopes.is_some() || self.keys.iter().any(|key| key.scopes.is_some())
+    }
+}
+
 /// One API key.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct KeyConfig {

@@ -37,10 +37,17 @@ pub(super) fn routes(config: &Config) -> Result<Vec<Route>, ConfigErrors> {
                 config::ForwardKey::Raw => gateway::ForwardKey::Raw,
                 config::ForwardKey::Scoped => gateway::ForwardKey::Scoped,
             },
-            scope: None,
+            scope: given.settings.requires.as_ref().map(|word| word.0.clone()),
             shares_keys: given.settings.scope == config::ScopeRule::Tenant,
             probe,
         });
+    }
+    if routes.iter().all(|route| route.scope.is_none())
+        && let Some(tenant) = config.tenants.iter().find(|tenant| tenant.has_scopes())
+    {
+        let what = "`scopes` say nothing while no route has `requires`; give one to a route or to \
+                    [defaults]";
+        return Err(Config::error_at(&tenant.place, what.to_owned()));
     }
     // Together they may collide; the place of the later one is the place to mend.
     let patterns = routes.iter().map(|route| route.pattern.clone()).collect();

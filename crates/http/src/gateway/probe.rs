@@ -1,10 +1,11 @@
 //! Asks a status URL what came of an attempt whose outcome is unknown.
 //!
-//! A `2xx` is the outcome, but for a `202`, which says that there is none yet. A `404` or `410` says that there was no effect, and is believed only
-//! once the attempt has had its whole time: before that the upstream may still be at it. Anything
-//! else leaves the outcome as unknown as it was. The probe is a GET that changes nothing; it is
-//! never recorded as an execution, never follows a redirect, and carries nothing of the caller's
-//! request but who asks, the key, and what kind of answer is wanted.
+//! A `2xx` is the outcome, but for a `202`, which says that there is none yet. A `404` or `410`
+//! says that there was no effect, and is believed only once the attempt has had its whole time:
+//! before that the upstream may still be at it. Anything else leaves the outcome as unknown as it
+//! was. The probe is a GET that changes nothing; it is never recorded as an execution, never
+//! follows a redirect, and carries nothing of the caller's request but who asks, the key, and what
+//! kind of answer is wanted.
 
 mod turns;
 mod url;

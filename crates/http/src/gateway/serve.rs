@@ -1,8 +1,9 @@
 //! Serves a gateway on a listener: bounded connections, none that dawdles, an end on request.
 //!
-//! Speaks HTTP/1.1 without TLS: HTTP/2 in the clear is rare, and its connections have many more ways
-//! to be held open by somebody who says nothing. A proxy in front speaks it for those who need it.
-//! Knows nothing of routes, and never keeps the process alive for a client that does not go away.
+//! Speaks HTTP/1.1 without TLS: HTTP/2 in the clear is rare, and its connections have many more
+//! ways to be held open by somebody who says nothing. A proxy in front speaks it for those who need
+//! it. Knows nothing of routes, and never keeps the process alive for a client that does not go
+//! away.
 
 use std::convert::Infallible;
 use std::sync::Arc;
