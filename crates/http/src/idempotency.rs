@@ -186,8 +186,9 @@ impl Idempotency {
     }
 
     /// The same, but keyed requests, which are read whole, take at most so many bytes of memory in
-    /// all; further ones are refused with 503. [`BUFFERED_BYTES_MAX`] unless said otherwise. Made
-    /// afterwards: clones that were made before have room of their own.
+    /// all, and those of one tenant half of it; further ones are refused with 503.
+    /// [`BUFFERED_BYTES_MAX`] unless said otherwise. Clones that were made before have room of
+    /// their own.
     #[must_use]
     pub fn buffered_bytes_max(mut self, bytes: usize) -> Self {
         self.room = Room::new(bytes);

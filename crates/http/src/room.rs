@@ -2,51 +2,91 @@
 //!
 //! A keyed request is read whole before anything else happens, so many large ones at once could
 //! take all memory, each within its own bound. Whoever finds no room is refused before anything was
-//! executed; nobody waits for room, for then slow senders could hold up everybody else.
+//! executed; nobody waits for room, for then slow senders could hold up everybody else. For the
+//! same reason one tenant may take no more than half of it.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use onetake_core::Tenant;
 
 /// Bytes of requests in memory at once, unless said otherwise.
 pub const BUFFERED_BYTES_MAX: usize = 256 << 20;
 
 /// Room for the bytes of requests.
 #[derive(Debug, Clone)]
-pub(crate) struct Room(Arc<Semaphore>);
+pub(crate) struct Room(Arc<Whole>);
+
+#[derive(Debug)]
+struct Whole {
+    bytes_max: usize,
+    taken: Mutex<Taken>,
+}
+
+/// What is taken, in all and by whom. Whoever has nothing is not in it, so it has no more tenants
+/// than there are requests.
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    by_tenant: HashMap<Tenant, usize>,
+}
 
 /// The room that one request has, given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     room: Room,
-    taken: Option<OwnedSemaphorePermit>,
+    tenant: Tenant,
+    bytes: usize,
 }
 
 impl Room {
-    pub(crate) fn new(bytes: usize) -> Self {
-        Self(Arc::new(Semaphore::new(bytes.min(Semaphore::MAX_PERMITS))))
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self(Arc::new(Whole { bytes_max, taken: Mutex::default() }))
     }
 
-    /// A share that is still empty.
-    pub(crate) fn share(&self) -> Share {
-        Share { room: self.clone(), taken: None }
+    /// A share of `tenant` that is still empty.
+    pub(crate) fn share(&self, tenant: &Tenant) -> Share {
+        Share { room: self.clone(), tenant: tenant.clone(), bytes: 0 }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.0.taken.lock().expect("invariant: no panic under the lock")
     }
 }
 
 impl Share {
     /// Takes as much as `bytes` need in all; `false` when there is no room for them.
     pub(crate) fn reach(&mut self, bytes: usize) -> bool {
-        let has = self.taken.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let Ok(more) = u32::try_from(bytes.saturating_sub(has)) else { return false };
-        if more == 0 {
+        let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else {
             return true;
+        };
+        let mut taken = self.room.taken();
+        let all = taken.all.saturating_add(more);
+        let own = taken.by_tenant.get(&self.tenant).copied().unwrap_or(0).saturating_add(more);
+        if all > self.room.0.bytes_max || own > self.room.0.bytes_max.div_ceil(2) {
+            return false;
         }
-        let Ok(more) = Arc::clone(&self.room.0).try_acquire_many_owned(more) else { return false };
-        match &mut self.taken {
-            Some(taken) => taken.merge(more),
-            None => self.taken = Some(more),
-        }
+        taken.all = all;
+        taken.by_tenant.insert(self.tenant.clone(), own);
+        drop(taken);
+        self.bytes = bytes;
         true
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if self.bytes == 0 {
+            return;
+        }
+        let mut taken = self.room.taken();
+        taken.all -= self.bytes;
+        let own = taken.by_tenant.get(&self.tenant).copied().unwrap_or(0);
+        if own > self.bytes {
+            taken.by_tenant.insert(self.tenant.clone(), own - self.bytes);
+        } else {
+            taken.by_tenant.remove(&self.tenant);
+        }
     }
 }
 
@@ -54,17 +94,25 @@ impl Share {
 mod tests {
     use super::*;
 
-    /// X15: all requests together have a bound, and what is dropped is given back.
+    /// X15: all requests together have a bound, a tenant has half of it, and what is dropped is
+    /// given back.
     #[test]
     fn x15_shares_grow_as_long_as_there_is_room_and_are_given_back() {
         let room = Room::new(100);
-        let (mut a, mut b) = (room.share(), room.share());
-        assert!(a.reach(40) && a.reach(30) && a.reach(60));
-        assert!(b.reach(40));
-        assert!(!b.reach(41), "there is no more");
-        assert!(b.reach(40), "what it has it keeps");
+        let [acme, other, third] =
+            ["acme", "other", "third"].map(|name| Tenant::new(name).unwrap());
+        let (mut a, mut b) = (room.share(&acme), room.share(&acme));
+        assert!(a.reach(20) && a.reach(10) && a.reach(30));
+        assert!(b.reach(20) && !b.reach(21), "half is the most of one tenant");
+        let mut c = room.share(&other);
+        assert!(c.reach(50));
+        assert!(!room.share(&third).reach(1), "there is no more");
+        assert!(b.reach(20), "what it has it keeps");
         drop(a);
-        assert!(b.reach(100));
-        assert!(!b.reach(usize::MAX), "nobody has that much");
+        assert!(b.reach(50) && !b.reach(51));
+        assert!(!c.reach(usize::MAX), "nobody has that much");
+        drop((b, c));
+        let taken = room.taken();
+        assert_eq!((taken.all, taken.by_tenant.len()), (0, 0));
     }
 }

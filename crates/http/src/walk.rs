@@ -101,7 +101,7 @@ where
         }
         Err(refused) => return refuse(&refused, settings),
     };
-    let mut taken = door.room.share();
+    let mut taken = door.room.share(scope.tenant());
     let body = match ask::body(body, settings, &mut taken).await {
         Ok(body) => body,
         Err((refused, Some(rest))) if settings.mode == Mode::Observe => {

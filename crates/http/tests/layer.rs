@@ -381,7 +381,7 @@ async fn x15_requests_have_room_together_and_not_only_each() {
             body
         };
         let app = Router::new().route("/", post(handler));
-        (app.layer(door.buffered_bytes_max(100).layer()), held, letting_go)
+        (app.layer(door.buffered_bytes_max(200).layer()), held, letting_go)
     };
     let (app, held, letting_go) = tight(Mode::Enforce);
     let first = tokio::spawn({
