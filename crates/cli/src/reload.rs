@@ -57,7 +57,10 @@ fn replace(path: &Path, keys: &ApiKeys) {
         }
     };
     match keys.replace(&tenants(&config.tenants)) {
-        Ok(()) => eprintln!("tenants were read again: {}", config.tenants.len()),
+        Ok(()) => eprintln!(
+            "tenants were read again: {}; everything else in the file waits for a restart",
+            config.tenants.len()
+        ),
         Err(error) => eprintln!("tenants stay as they were: {error}"),
     }
 }

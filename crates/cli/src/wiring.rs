@@ -239,6 +239,10 @@ fn check_embedded(path: &Path) -> Result<CheckReport, OpenError> {
     Ok(CheckReport::of(findings.collect(), counts))
 }
 
+/// How often, and how many times, one looks whether all records are counted.
+const COUNT_LOOK_EVERY: Duration = Duration::from_millis(20);
+const COUNT_LOOKS_MAX: u32 = 500;
+
 /// Any store that is built in.
 #[derive(Debug)]
 pub(crate) enum AnyStore {
@@ -321,7 +325,16 @@ impl Upkeep for AnyStore {
     async fn stats(&self) -> Result<Stats, UpkeepError> {
         match self {
             Self::Memory(store) => store.stats().await,
-            Self::Embedded(store) => Ok(numbers(&store.stats())),
+            Self::Embedded(store) => {
+                // After a crash records are counted again. A wrong number is worse than a late one.
+                for _ in 0..COUNT_LOOKS_MAX {
+                    if store.stats().counted {
+                        break;
+                    }
+                    tokio::time::sleep(COUNT_LOOK_EVERY).await;
+                }
+                Ok(numbers(&store.stats()))
+            }
         }
     }
 

@@ -120,9 +120,14 @@ impl Serving {
 
     /// What it says next.
     fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.said.read_line(&mut line).unwrap();
-        line
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.said.read_line(&mut line).unwrap(), 0, "it has ended");
+            // The log is about callers; this is about what it does itself.
+            if !line.contains(" INFO ") && !line.contains(" WARN ") {
+                return line;
+            }
+        }
     }
 
     fn kill(mut self) {

@@ -15,9 +15,6 @@ use crate::wire::{
     PurgeDone, Veiled,
 };
 
-/// Where the page of a code is, from the root of the project.
-const PAGES: &str = "/docs/errors/";
-
 /// The status of a code.
 const fn status(code: Code) -> StatusCode {
     match code {
@@ -67,7 +64,7 @@ const fn status(code: Code) -> StatusCode {
 /// A refusal with `code`, saying `detail`.
 pub(crate) fn problem(code: Code, detail: impl Into<String>) -> Problem {
     Problem {
-        kind: format!("{PAGES}{code}.md"),
+        kind: code.problem_type(),
         title: code.as_str().replace('_', " "),
         status: status(code).as_u16(),
         code: code.as_str().to_owned(),
@@ -219,10 +216,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_names_its_page_and_has_the_status_of_a_refusal() {
+    fn every_code_has_its_type_and_the_status_of_a_refusal() {
         for code in Code::ALL {
             let problem = problem(code, "why");
-            assert_eq!(problem.kind, format!("/docs/errors/{code}.md"));
+            assert_eq!(problem.kind, format!("urn:onetake:error:{code}"));
             assert!((400..600).contains(&problem.status), "{code}: {}", problem.status);
             assert_eq!(problem.known(), Some(code));
         }

@@ -271,7 +271,7 @@ pub struct BackupAsk {
 /// Why nothing came of a request (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// The page that explains it.
+    /// What kind of problem it is: a name that stays, made of its code.
     #[serde(rename = "type")]
     pub kind: String,
     /// The code in words.

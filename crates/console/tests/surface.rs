@@ -221,7 +221,7 @@ async fn x10_a_release_is_refused_by_code_and_says_what_is_there() {
     let old = json!({ "seen": bench.version("order-2").await });
     let (status, problem) = bench.post(&release, &old).await;
     assert_eq!((status, &problem["code"]), (409, &json!("record_changed")));
-    assert_eq!(problem["type"], "/docs/errors/record_changed.md");
+    assert_eq!(problem["type"], "urn:onetake:error:record_changed");
     assert_eq!((&problem["status"], &problem["there"]["version"]), (&json!(409), &json!(seen)));
     let (status, done) = bench.post(&release, &json!({ "seen": seen })).await;
     assert_eq!((status, &done["phase"]), (200, &json!("free")));

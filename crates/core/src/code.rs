@@ -145,6 +145,12 @@ impl Code {
         Self::StoreForeign,
     ];
 
+    /// The type of a problem (RFC 9457) with this code. Its page is `docs/errors/<code>.md`.
+    #[must_use]
+    pub fn problem_type(self) -> String {
+        format!("urn:onetake:error:{}", self.as_str())
+    }
+
     /// The code as callers see it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

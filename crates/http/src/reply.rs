@@ -23,8 +23,6 @@ pub const OBSERVED: HeaderName = HeaderName::from_static("onetake-observed");
 
 /// Where the format of dates ends.
 const YEAR_10_000_MS: u64 = 253_402_300_800_000;
-/// The stable type of a refusal, for RFC 9457.
-const TYPES: &str = "urn:onetake:error:";
 
 /// What a caller gets: the response that was just made, or one that stands for itself.
 #[derive(Debug)]
@@ -198,7 +196,7 @@ pub(crate) fn refuse(refused: &Refused, dialect: &Dialect) -> Response<Bytes> {
 fn problem(refused: &Refused, status: StatusCode, retry_after_s: Option<u64>) -> Value {
     let code = refused.code.as_str();
     let mut body = json!({
-        "type": format!("{TYPES}{code}"),
+        "type": refused.code.problem_type(),
         "title": code.replace('_', " "),
         "status": status.as_u16(),
         "code": code,

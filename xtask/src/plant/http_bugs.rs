@@ -34,8 +34,8 @@ pub(super) const HTTP_BUGS: &[Planted] = &[
         story: "A key that was used for one order answers for another under the same route.",
         edits: &[Edit {
             file: "crates/http/src/settings.rs",
-            find: "let parts = [Some(PATH), ",
-            replace: "let parts = [None, ",
+            find: "Some(PATH), self.query",
+            replace: "None, self.query",
         }],
         package: "onetake-http",
         target: LAYER,
@@ -60,8 +60,8 @@ pub(super) const HTTP_BUGS: &[Planted] = &[
         story: "A retry whose client spells `~` as `%7E` is taken for another request.",
         edits: &[Edit {
             file: "crates/http/src/gateway.rs",
-            find: "        extensions.insert(AskedPath(path.as_str().into()));\n",
-            replace: "",
+            find: "            None => path.as_str().to_owned(),\n",
+            replace: "            None => request.uri().path().to_owned(),\n",
         }],
         package: "onetake-http",
         target: GATEWAY,
@@ -268,8 +268,8 @@ pub(super) const HTTP_BUGS: &[Planted] = &[
         story: "A route that should only be watched answers by itself.",
         edits: &[Edit {
             file: "crates/http/src/walk.rs",
-            find: "Mode::Observe => true,",
-            replace: "Mode::Observe => is_down,",
+            find: "Mode::Observe => !may_begin,",
+            replace: "Mode::Observe => is_down && !may_begin,",
         }],
         package: "onetake-http",
         target: LAYER,

@@ -34,12 +34,14 @@ use crate::wiring::{self, AnyStore, Opening, StoreUrl};
 
 /// How long executions under way may take once the end was asked for.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
+/// Where a configuration is looked for when none is named.
+const FILE: &str = "onetake.toml";
 /// What the headers of a response may take beside its body.
 const HEADERS_BYTES: usize = 256 * 1024;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The configuration; see `onetake.example.toml`
+    /// The configuration; see `onetake.example.toml`; by default `onetake.toml`, where there is one
     #[arg(long, value_name = "FILE", conflicts_with = "upstream")]
     config: Option<PathBuf>,
     /// Put the gateway in front of this API: every POST, PUT, PATCH and DELETE with a key is
@@ -70,9 +72,16 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// The file of the configuration: the one that was named, or the usual one where it is.
+    fn file(&self) -> Option<PathBuf> {
+        let usual = || Some(PathBuf::from(FILE)).filter(|path| path.exists());
+        self.config.clone().or_else(|| self.upstream.is_none().then(usual).flatten())
+    }
+
     /// What is configured, with what was typed in its place.
     fn config(&self) -> Result<Config> {
-        let source = match &self.config {
+        let file = self.file();
+        let source = match &file {
             Some(path) => Source::File(path),
             None => Source::Text { name: "the environment", text: "" },
         };
@@ -103,11 +112,12 @@ impl Args {
 /// # Errors
 /// When the configuration is wrong, the store cannot be opened, or an address is taken.
 pub(crate) async fn run(args: &Args) -> Result<Exit> {
+    log();
     // Before anything is promised: a signal that comes early must not be missed.
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let hangup = signal(SignalKind::hangup())?;
     // Before the file is read: whatever changes it from now on is noticed.
-    let seen = args.config.as_deref().and_then(reload::stamp);
+    let seen = args.file().as_deref().and_then(reload::stamp);
     let config = args.config()?;
     let plan = args.plan(&config)?;
     let store = wiring::open_with(&config.store, Opening::OrNew)?;
@@ -126,7 +136,7 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
     };
     admin.file.write(&admin.file_path)?;
     say(&config.store.url, &admin, data.as_ref());
-    let reloading = data.as_ref().and_then(|data| data.keys.clone()).zip(args.config.clone());
+    let reloading = data.as_ref().and_then(|data| data.keys.clone()).zip(args.file());
     let reloading = async {
         if let Some((keys, path)) = reloading {
             reload::tenants_of(&path, &keys, seen, hangup).await;
@@ -162,6 +172,17 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
     let left = engine.stop(STOP_WITHIN).await;
     eprintln!("stopped; executions that did not finish: {left}");
     Ok(Exit::Done)
+}
+
+/// Writes what operators should know to standard error; `RUST_LOG` says from which level on.
+fn log() {
+    let level = std::env::var("RUST_LOG").ok().and_then(|level| level.parse().ok());
+    let log = tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_max_level(level.unwrap_or(tracing::Level::INFO))
+        .with_target(false);
+    // Whoever runs this inside a program of their own may have a log already.
+    let _ = log.try_init();
 }
 
 /// What the engine may keep: the largest response of any route, with its headers.

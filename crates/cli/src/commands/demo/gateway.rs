@@ -160,7 +160,8 @@ fn listen_to(stderr: ChildStderr, tell: oneshot::Sender<Result<SocketAddr, Strin
 #[cfg(not(test))]
 fn this_program(words: &[&str]) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(words);
+    // The stage is for the scenes.
+    command.args(words).env("RUST_LOG", "error");
     Ok(command)
 }
 
