@@ -22,7 +22,7 @@ use super::shown;
 use super::value::{OneOrMore, Plain, Url, Word, choice};
 
 /// Clocks that differ by more are wrong.
-const LEEWAY_MAX: Duration = Duration::from_secs(10 * 60);
+const LEEWAY_MAX: Duration = Duration::from_secs(5 * 60);
 /// A shared secret that is shorter can be guessed.
 const SECRET_BYTES_MIN: usize = 32;
 
