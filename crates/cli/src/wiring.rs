@@ -239,9 +239,8 @@ fn check_embedded(path: &Path) -> Result<CheckReport, OpenError> {
     Ok(CheckReport::of(findings.collect(), counts))
 }
 
-/// How often, and how many times, one looks whether all records are counted.
-const COUNT_LOOK_EVERY: Duration = Duration::from_millis(20);
-const COUNT_LOOKS_MAX: u32 = 500;
+/// How long one waits until all records are counted.
+const COUNTED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Any store that is built in.
 #[derive(Debug)]
@@ -326,13 +325,9 @@ impl Upkeep for AnyStore {
         match self {
             Self::Memory(store) => store.stats().await,
             Self::Embedded(store) => {
-                // After a crash records are counted again. A wrong number is worse than a late one.
-                for _ in 0..COUNT_LOOKS_MAX {
-                    if store.stats().counted {
-                        break;
-                    }
-                    tokio::time::sleep(COUNT_LOOK_EVERY).await;
-                }
+                // After a crash records are counted again. A wrong number is worse than a late one,
+                // and a store that cannot count shows that it has not.
+                let _ = tokio::time::timeout(COUNTED_WITHIN, store.counted()).await;
                 Ok(numbers(&store.stats()))
             }
         }

@@ -26,7 +26,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
 use crate::admin::{self, AdminFile};
-use crate::config::{Config, Environment, Source};
+use crate::config::{Config, DEFAULT_FILE, Environment, Source};
 use crate::exit::Exit;
 use crate::gateway::{Plan, of, shortest};
 use crate::reload;
@@ -34,8 +34,6 @@ use crate::wiring::{self, AnyStore, Opening, StoreUrl};
 
 /// How long executions under way may take once the end was asked for.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
-/// Where a configuration is looked for when none is named.
-const FILE: &str = "onetake.toml";
 /// What the headers of a response may take beside its body.
 const HEADERS_BYTES: usize = 256 * 1024;
 
@@ -74,14 +72,13 @@ pub(crate) struct Args {
 impl Args {
     /// The file of the configuration: the one that was named, or the usual one where it is.
     fn file(&self) -> Option<PathBuf> {
-        let usual = || Some(PathBuf::from(FILE)).filter(|path| path.exists());
+        let usual = || Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists());
         self.config.clone().or_else(|| self.upstream.is_none().then(usual).flatten())
     }
 
     /// What is configured, with what was typed in its place.
-    fn config(&self) -> Result<Config> {
-        let file = self.file();
-        let source = match &file {
+    fn config(&self, file: Option<&Path>) -> Result<Config> {
+        let source = match file {
             Some(path) => Source::File(path),
             None => Source::Text { name: "the environment", text: "" },
         };
@@ -117,8 +114,9 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let hangup = signal(SignalKind::hangup())?;
     // Before the file is read: whatever changes it from now on is noticed.
-    let seen = args.file().as_deref().and_then(reload::stamp);
-    let config = args.config()?;
+    let file = args.file();
+    let seen = file.as_deref().and_then(reload::stamp);
+    let config = args.config(file.as_deref())?;
     let plan = args.plan(&config)?;
     let store = wiring::open_with(&config.store, Opening::OrNew)?;
     let engine = Engine::with(store, limits(&config), Mint::default());
@@ -136,7 +134,7 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
     };
     admin.file.write(&admin.file_path)?;
     say(&config.store.url, &admin, data.as_ref());
-    let reloading = data.as_ref().and_then(|data| data.keys.clone()).zip(args.file());
+    let reloading = data.as_ref().and_then(|data| data.keys.clone()).zip(file);
     let reloading = async {
         if let Some((keys, path)) = reloading {
             reload::tenants_of(&path, &keys, seen, hangup).await;

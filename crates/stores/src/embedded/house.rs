@@ -205,6 +205,7 @@ fn count(shared: &Shared, bell: &Bell, at: &Snapshot) -> Result<(), StoreError> 
     }
     add(shared, &mut counted);
     shared.counted.store(true, Ordering::Release);
+    shared.all_counted.notify_waiters();
     Ok(())
 }
 

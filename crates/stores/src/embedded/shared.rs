@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use onetake_engine::StoreError;
+use tokio::sync::Notify;
 
 use super::batch::{PendingSlots, Space, Writes};
 use super::crash::point;
@@ -31,6 +32,8 @@ pub(super) struct Shared {
     tally: Mutex<Tally>,
     /// Whether the tally is complete.
     pub(super) counted: AtomicBool,
+    /// Rung when it is.
+    pub(super) all_counted: Notify,
     /// Why the store is lost, once it is.
     pub(super) fate: OnceLock<String>,
     pub(super) batches: AtomicU64,
@@ -54,6 +57,7 @@ impl Shared {
             clock,
             expiry,
             counted: AtomicBool::new(tally.is_some()),
+            all_counted: Notify::new(),
             tally: Mutex::new(tally.unwrap_or_default()),
             options,
             fate: OnceLock::new(),

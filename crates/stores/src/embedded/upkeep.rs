@@ -198,6 +198,21 @@ impl Embedded {
         answer.await.unwrap_or_else(lost).map(drop)
     }
 
+    /// Waits until all records are counted. After a crash that takes a moment; a store that cannot
+    /// count its records says so in its log, and keeps whoever waits.
+    ///
+    /// # Cancel safety
+    /// Only waits.
+    pub async fn counted(&self) {
+        let shared = self.shared();
+        // Listening comes before looking, so that the bell is not missed in between.
+        let mut bell = std::pin::pin!(shared.all_counted.notified());
+        bell.as_mut().enable();
+        if !shared.counted.load(Ordering::Acquire) {
+            bell.await;
+        }
+    }
+
     /// Lets what has expired leave the disk now instead of when tables are merged anyway.
     ///
     /// # Cancel safety
