@@ -55,7 +55,6 @@ impl<S: Slots> Engine<S> {
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Report> + Send + 'static,
     {
-        self.refuse_when_stopping()?;
         if let Some(answer) = self.at_hand(&ask) {
             return answer;
         }

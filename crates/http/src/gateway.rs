@@ -102,7 +102,6 @@ pub struct Gateway {
     door: Idempotency,
     gate: Gate,
     places: Semaphore,
-    counts_host: bool,
     /// What is spoken where no route is known.
     dialect: Dialect,
     policy: Bytes,
@@ -126,13 +125,12 @@ impl Gateway {
             stripped.extend_from_slice(parts.gate.credentials());
         }
         forwarding = forwarding.identity_headers(stripped);
-        let counts_host = forwarding.sends_host_of_caller();
-        let credentials = parts.forwards_credentials.then(|| parts.gate.credentials().into());
-        let shared = Shared {
-            forwarding: Arc::new(forwarding),
+        let credentials = parts.forwards_credentials.then(|| parts.gate.credentials().to_vec());
+        let shared = Arc::new(Shared {
+            forwarding,
             turns: Turns::default(),
-            credentials: credentials.unwrap_or_else(|| [].into()),
-        };
+            credentials: credentials.unwrap_or_default(),
+        });
         let door = Idempotency::by_extension(engine);
         let mut door = door.buffered_bytes_max(parts.buffered_bytes_max);
         if !parts.new_keys_per_minute.is_empty() {
@@ -142,7 +140,7 @@ impl Gateway {
         let mut patterns = Vec::with_capacity(routes.len());
         let mut targets = Vec::with_capacity(routes.len());
         for route in routes {
-            targets.push(Arc::new(Target::new(&route, &door, &shared)));
+            targets.push(Arc::new(Target::new(&route, &door, Arc::clone(&shared))));
             patterns.push(route.pattern);
         }
         let scope = Scope::tenant_named("onetake").expect("invariant: it is a name");
@@ -154,7 +152,6 @@ impl Gateway {
             door,
             gate: parts.gate,
             places: Semaphore::new(parts.requests_max),
-            counts_host,
             dialect: Dialect::ietf(),
             policy: policy.into(),
             probe: Address::new(scope, operation, key),
@@ -254,7 +251,11 @@ impl Gateway {
             scope = Scope::tenant_wide(scope.tenant().clone());
         }
         // A host that the upstream is sent is part of what was asked.
-        let host = self.counts_host.then(|| forward::host_asked(request.headers(), request.uri()));
+        let host = target
+            .shared
+            .forwarding
+            .sends_host_of_caller()
+            .then(|| forward::host_asked(request.headers(), request.uri()));
         let asked = match host.flatten() {
             Some(host) => format!("//{host}{}", path.as_str()),
             None => path.as_str().to_owned(),

@@ -61,7 +61,6 @@ where
     S::Future: Send,
     S::Error: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     R: Body<Data = Bytes> + Send + 'static,
 {
     type Response = Response<DoorBody<R>>;

@@ -26,8 +26,6 @@ use crate::reply::{self, OBSERVED, Said};
 use crate::room::Share;
 use crate::settings::{Mode, Settings, StoreDown};
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
 /// When to come back to an outcome that somebody may soon be able to tell.
 pub(crate) const SOON: Duration = Duration::from_secs(3);
 
@@ -77,7 +75,6 @@ pub(crate) async fn answer<B, H>(
 ) -> Live<H::Body, H::Error>
 where
     B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
     H: Handler<B>,
 {
     let settings = &*door.settings;

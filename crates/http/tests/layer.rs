@@ -32,6 +32,17 @@ fn statuses(door: &Idempotency) -> (Router, Count) {
     (Router::new().route("/{status}", any(handler)).layer(door.layer()), counted)
 }
 
+/// A service that counts and then panics.
+fn panicking(door: &Idempotency) -> (Router, Count) {
+    let counted = Count::default();
+    let shared = counted.clone();
+    let handler = async move || -> Response {
+        shared.up();
+        panic!("a bug");
+    };
+    (Router::new().route("/", post(handler)).layer(door.layer()), counted)
+}
+
 /// D2, D8, W4, W7, W8, C6: what each dialect makes of each status, seen by a caller who retries.
 #[tokio::test]
 async fn every_status_of_every_dialect_is_kept_freed_or_tried_again() {
@@ -194,13 +205,7 @@ async fn w9_d7_w20_in_flight_is_said_in_every_dialect() {
 /// X3: a panic leaves an unknown outcome, and the process alive.
 #[tokio::test]
 async fn x3_a_handler_that_panics_leaves_an_unknown_outcome() {
-    let count = Count::default();
-    let counted = count.clone();
-    let handler = async move || -> Response {
-        counted.up();
-        panic!("a bug");
-    };
-    let app = Router::new().route("/", post(handler)).layer(door().layer());
+    let (app, count) = panicking(&door());
     for _ in 0..2 {
         let heard = ask(&app, request("POST", "/", Some("k"), "")).await;
         assert_eq!(
@@ -354,14 +359,8 @@ async fn an_observed_route_only_reports() {
 /// An observed request is sent once, also when its handler panics.
 #[tokio::test]
 async fn x3_an_observed_handler_that_panics_is_not_called_twice() {
-    let count = Count::default();
-    let counted = count.clone();
-    let handler = async move || -> Response {
-        counted.up();
-        panic!("a bug");
-    };
-    let door = speaking(Settings::builder(Dialect::ietf()).mode(Mode::Observe));
-    let app = Router::new().route("/", post(handler)).layer(door.layer());
+    let observed = speaking(Settings::builder(Dialect::ietf()).mode(Mode::Observe));
+    let (app, count) = panicking(&observed);
     let heard = ask(&app, request("POST", "/", Some("k"), "")).await;
     assert_eq!((heard.status, heard.refusal()), (StatusCode::CONFLICT, Some("outcome_unknown")));
     assert_eq!(count.get(), 1);

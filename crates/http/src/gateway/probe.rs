@@ -85,7 +85,7 @@ enum Said {
 pub(super) async fn learn(proxy: &Proxy, unsettled: Unsettled<'_>) -> Learned {
     let Some(probe) = &proxy.target.probe else { return Learned::Nothing(None) };
     let Unsettled { door, ask, fence, .. } = unsettled;
-    let turn = match proxy.target.turns.take(ask.address.slot()) {
+    let turn = match proxy.target.shared.turns.take(ask.address.slot()) {
         Turn::Mine(turn) => turn,
         Turn::Anothers(ended) => {
             let heard = tokio::time::timeout(WAIT_MAX, ended.wait()).await;
@@ -170,14 +170,19 @@ impl Probe {
         let is_own = own.scheme() == upstream.base().scheme()
             && own.authority() == upstream.base().authority();
         // What a caller shows to one host is not for another.
-        let credentials = if is_own { &*target.credentials } else { &[] };
+        let credentials = if is_own { &*target.shared.credentials } else { &[] };
         let wanted = WANTED.iter().chain([&target.dialect.key_header]);
         for name in wanted.chain(credentials) {
             for value in parts.headers.get_all(name) {
                 headers.append(name, value.clone());
             }
         }
-        target.forwarding.request(&mut headers, &parts.uri, &proxy.caller, upstream.authority());
+        target.shared.forwarding.request(
+            &mut headers,
+            &parts.uri,
+            &proxy.caller,
+            upstream.authority(),
+        );
         if !is_own {
             // The caller's own host, where that is wanted, is one of the route's upstream.
             set(&mut headers, header::HOST, upstream.authority().as_str());

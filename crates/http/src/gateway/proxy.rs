@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use onetake_core::{Address, Code, Key, Operation, Scope};
@@ -57,27 +56,24 @@ pub(super) struct Target {
     pub(super) scope: Option<String>,
     pub(super) shares_keys: bool,
     pub(super) upstream: ProxyUpstream,
-    authority: Authority,
     pub(super) timeout: Duration,
     forward_key: ForwardKey,
-    pub(super) forwarding: Arc<Forwarding>,
     pub(super) response_bytes_max: usize,
     pub(super) probe: Option<Probe>,
-    pub(super) turns: Turns,
-    /// The headers that carry a caller's credential, where it is passed on.
-    pub(super) credentials: Arc<[HeaderName]>,
+    pub(super) shared: Arc<Shared>,
 }
 
 /// What every route of a gateway shares.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) forwarding: Arc<Forwarding>,
+    pub(super) forwarding: Forwarding,
     pub(super) turns: Turns,
-    pub(super) credentials: Arc<[HeaderName]>,
+    /// The headers that carry a caller's credential, where it is passed on.
+    pub(super) credentials: Vec<HeaderName>,
 }
 
 impl Target {
-    pub(super) fn new(route: &Route, door: &Idempotency, shared: &Shared) -> Self {
+    pub(super) fn new(route: &Route, door: &Idempotency, shared: Arc<Shared>) -> Self {
         let door = route.settings.clone().map(|settings| {
             let door = door.with(settings);
             route.operation.clone().map_or_else(|| door.clone(), |operation| door.named(operation))
@@ -89,15 +85,12 @@ impl Target {
             matched: matched_name(route),
             scope: route.scope.clone(),
             shares_keys: route.shares_keys,
-            authority: route.upstream.authority().clone(),
             upstream: route.upstream.clone(),
             timeout: route.timeout,
             forward_key: route.forward_key,
-            forwarding: Arc::clone(&shared.forwarding),
             response_bytes_max: route.settings.as_ref().map_or(0, |own| own.response_bytes_max),
             probe: route.probe.clone(),
-            turns: shared.turns.clone(),
-            credentials: Arc::clone(&shared.credentials),
+            shared,
         }
     }
 
@@ -143,7 +136,8 @@ impl Proxy {
         let (mut parts, body) = request.into_parts();
         let uri = upstream_uri(target.upstream.base(), &parts.uri)?;
         let headers = &mut parts.headers;
-        target.forwarding.request(headers, &parts.uri, &self.caller, &target.authority);
+        let upstream = target.upstream.authority();
+        target.shared.forwarding.request(headers, &parts.uri, &self.caller, upstream);
         self.identify(headers);
         if let Some(attempt) = parts.extensions.get::<Attempt>() {
             headers.insert(ATTEMPT, HeaderValue::from(attempt.number));
@@ -198,7 +192,8 @@ impl Proxy {
 
     fn broken(&self, error: SendError) -> Answered {
         let target = &*self.target;
-        tracing::warn!(%error, upstream = %target.authority, "an upstream did not answer");
+        let upstream = target.upstream.authority();
+        tracing::warn!(%error, %upstream, "an upstream did not answer");
         let soon = |code, detail: &'static str| {
             let retry_after = Some(Duration::from_secs(1));
             refuse(&Refused { code, detail: detail.into(), retry_after }, &target.dialect)

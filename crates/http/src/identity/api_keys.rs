@@ -44,8 +44,7 @@ pub fn generate_key() -> Result<(String, String), NoChance> {
     let mut bytes = [0_u8; 32];
     getrandom::fill(&mut bytes).map_err(|why| NoChance(why.to_string()))?;
     let key = format!("{KEY_PREFIX}{}", BASE64_URL_SAFE_NO_PAD.encode(bytes));
-    let digest = Sha256::digest(key.as_bytes());
-    let hex = digest.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+    let hex = base16ct::lower::encode_string(&Sha256::digest(key.as_bytes()));
     Ok((key, format!("{DIGEST_PREFIX}{hex}")))
 }
 
@@ -178,13 +177,9 @@ fn front(digest: &[u8; 32]) -> u128 {
 /// The digest that `text` spells.
 fn digest(text: &str) -> Option<[u8; 32]> {
     let hex = text.strip_prefix(DIGEST_PREFIX)?;
-    let pairs: &[[u8; 2]; 32] = hex.as_bytes().as_chunks().0.try_into().ok()?;
-    let value = |digit: u8| char::from(digit).to_digit(16).and_then(|n| u8::try_from(n).ok());
     let mut digest = [0; 32];
-    for (byte, pair) in digest.iter_mut().zip(pairs) {
-        *byte = value(pair[0])? << 4 | value(pair[1])?;
-    }
-    (hex.len() == 64).then_some(digest)
+    let decoded = base16ct::mixed::decode(hex, &mut digest).ok()?;
+    (decoded.len() == 32).then_some(digest)
 }
 
 /// The scopes in `words`, or `otherwise` where nothing is said.
