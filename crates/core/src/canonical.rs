@@ -8,9 +8,8 @@
 //! Parsing uses events instead of recursion, and depth and size are bounded before anything is
 //! built, so no document can exhaust the stack. Nothing here hashes; that is `fingerprint.rs`.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 
 use json_event_parser::{JsonEvent, SliceJsonParser};
 
@@ -91,52 +90,57 @@ pub fn canonical_json<'p>(
     Ok(out)
 }
 
-/// A document with its members in canonical order.
-enum Json {
+/// A document with its members in canonical order. What needs no change is borrowed from the text.
+enum Json<'a> {
     Null,
     Boolean(bool),
     /// Already canonical.
-    Number(String),
-    String(String),
-    Array(Vec<Json>),
-    Object(BTreeMap<Name, Json>),
+    Number(Cow<'a, str>),
+    String(Cow<'a, str>),
+    Array(Vec<Json<'a>>),
+    Object(Vec<(Name<'a>, Json<'a>)>),
 }
 
 /// A member name, ordered by UTF-16 code units as RFC 8785 asks.
 #[derive(PartialEq, Eq)]
-struct Name(String);
+struct Name<'a>(Cow<'a, str>);
 
-impl Ord for Name {
+impl Ord for Name<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.0.encode_utf16().cmp(other.0.encode_utf16())
+        // Where both are ASCII the two orders are one, and bytes are quicker.
+        if self.0.is_ascii() && other.0.is_ascii() {
+            self.0.cmp(&other.0)
+        } else {
+            self.0.encode_utf16().cmp(other.0.encode_utf16())
+        }
     }
 }
 
-impl PartialOrd for Name {
+impl PartialOrd for Name<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 /// A container that is still open, and the name under which its parent will hold it.
-struct Open {
-    value: Json,
-    name: Option<Name>,
+struct Open<'a> {
+    value: Json<'a>,
+    name: Option<Name<'a>>,
 }
 
-fn parse(json: &[u8], limits: JsonLimits) -> Result<Json, CanonicalError> {
+fn parse(json: &[u8], limits: JsonLimits) -> Result<Json<'_>, CanonicalError> {
     let JsonLimits { depth_max, values_max, .. } = limits;
     let mut values = 0;
     let mut parser = SliceJsonParser::new(json);
-    let mut open: Vec<Open> = Vec::new();
-    let mut name: Option<Name> = None;
+    let mut open: Vec<Open<'_>> = Vec::new();
+    let mut name: Option<Name<'_>> = None;
     let mut document = Json::Null;
     loop {
         let event = parser.parse_next().map_err(|e| CanonicalError::Syntax(e.to_string()))?;
         let value = match event {
             JsonEvent::Eof => return Ok(document),
             JsonEvent::ObjectKey(text) => {
-                name = Some(Name(text.into_owned()));
+                name = Some(Name(text));
                 continue;
             }
             JsonEvent::StartArray | JsonEvent::StartObject if open.len() >= depth_max => {
@@ -147,16 +151,16 @@ fn parse(json: &[u8], limits: JsonLimits) -> Result<Json, CanonicalError> {
                 continue;
             }
             JsonEvent::StartObject => {
-                open.push(Open { value: Json::Object(BTreeMap::new()), name: name.take() });
+                open.push(Open { value: Json::Object(Vec::new()), name: name.take() });
                 continue;
             }
             JsonEvent::EndArray | JsonEvent::EndObject => {
                 let closed = open.pop().expect("invariant: the parser closes what it opened");
                 name = closed.name;
-                closed.value
+                in_order(closed.value)?
             }
-            JsonEvent::String(text) => Json::String(text.into_owned()),
-            JsonEvent::Number(text) => Json::Number(canonical_number(&text)?),
+            JsonEvent::String(text) => Json::String(text),
+            JsonEvent::Number(text) => Json::Number(canonical_number(text)?),
             JsonEvent::Boolean(value) => Json::Boolean(value),
             JsonEvent::Null => Json::Null,
         };
@@ -165,39 +169,46 @@ fn parse(json: &[u8], limits: JsonLimits) -> Result<Json, CanonicalError> {
             return Err(CanonicalError::TooMany(values_max));
         }
         match open.last_mut() {
-            Some(parent) => attach(&mut parent.value, name.take(), value)?,
+            Some(parent) => attach(&mut parent.value, name.take(), value),
             None => document = value,
         }
     }
 }
 
 /// Puts a finished value into the container that is open around it.
-fn attach(parent: &mut Json, name: Option<Name>, value: Json) -> Result<(), CanonicalError> {
+fn attach<'a>(parent: &mut Json<'a>, name: Option<Name<'a>>, value: Json<'a>) {
     match (parent, name) {
         (Json::Array(elements), None) => elements.push(value),
-        (Json::Object(members), Some(name)) => match members.entry(name) {
-            Entry::Vacant(place) => {
-                place.insert(value);
-            }
-            Entry::Occupied(_) => return Err(CanonicalError::DuplicateMember),
-        },
+        (Json::Object(members), Some(name)) => members.push((name, value)),
         _ => unreachable!("invariant: members have names, elements have none"),
     }
-    Ok(())
+}
+
+/// Sorts the members of an object that is complete, and refuses a name that is there twice.
+fn in_order(mut value: Json<'_>) -> Result<Json<'_>, CanonicalError> {
+    if let Json::Object(members) = &mut value {
+        members.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        if members.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return Err(CanonicalError::DuplicateMember);
+        }
+    }
+    Ok(value)
 }
 
 /// Takes out what `pointer` names, if the document has it.
-fn forget(document: &mut Json, pointer: &Pointer) {
+fn forget(document: &mut Json<'_>, pointer: &Pointer) {
     let mut steps = pointer.steps().peekable();
     let mut at = document;
     while let Some(step) = steps.next() {
         let last = steps.peek().is_none();
         let next = match at {
             Json::Object(members) if last => {
-                members.remove(&Name(step.to_owned()));
+                members.retain(|(name, _)| name.0 != step);
                 return;
             }
-            Json::Object(members) => members.get_mut(&Name(step.to_owned())),
+            Json::Object(members) => {
+                members.iter_mut().find_map(|(name, value)| (name.0 == step).then_some(value))
+            }
             Json::Array(elements) => index(step).and_then(|index| elements.get_mut(index)),
             Json::Null | Json::Boolean(_) | Json::Number(_) | Json::String(_) => None,
         };
@@ -219,7 +230,7 @@ fn index(step: &str) -> Option<usize> {
 }
 
 /// Recursion is safe here: `parse` has bounded the depth.
-fn write(out: &mut Vec<u8>, value: &Json) {
+fn write(out: &mut Vec<u8>, value: &Json<'_>) {
     match value {
         Json::Null => out.extend_from_slice(b"null"),
         Json::Boolean(true) => out.extend_from_slice(b"true"),
@@ -253,20 +264,29 @@ fn write(out: &mut Vec<u8>, value: &Json) {
 
 fn write_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
-    for byte in text.bytes() {
-        match byte {
-            b'"' => out.extend_from_slice(b"\\\""),
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            0x08 => out.extend_from_slice(b"\\b"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            0x0c => out.extend_from_slice(b"\\f"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            0x00..0x20 => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
-            _ => out.push(byte),
-        }
+    let mut rest = text.as_bytes();
+    // Most text has nothing to escape and is copied as it is.
+    while let Some(at) = rest.iter().position(|byte| matches!(byte, 0x00..0x20 | b'"' | b'\\')) {
+        let (plain, special) = rest.split_at(at);
+        out.extend_from_slice(plain);
+        write_escape(out, special[0]);
+        rest = &special[1..];
     }
+    out.extend_from_slice(rest);
     out.push(b'"');
+}
+
+fn write_escape(out: &mut Vec<u8>, byte: u8) {
+    match byte {
+        b'"' => out.extend_from_slice(b"\\\""),
+        b'\\' => out.extend_from_slice(b"\\\\"),
+        0x08 => out.extend_from_slice(b"\\b"),
+        b'\t' => out.extend_from_slice(b"\\t"),
+        b'\n' => out.extend_from_slice(b"\\n"),
+        0x0c => out.extend_from_slice(b"\\f"),
+        b'\r' => out.extend_from_slice(b"\\r"),
+        _ => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+    }
 }
 
 #[cfg(test)]

@@ -3,13 +3,31 @@
 //! The layout is ECMAScript's (so ordinary numbers look as in RFC 8785), applied to the exact
 //! decimal digits. No number ever becomes a binary float, so none is rounded.
 
+use std::borrow::Cow;
+
 use crate::canonical::CanonicalError;
 
 /// Exponents beyond this are refused: nothing real needs them, and sums of them must not overflow.
 const EXPONENT_MAX: i64 = 1_000_000_000_000;
 
+/// Whole numbers with more digits are written with an exponent, as ECMAScript does.
+const PLAIN_DIGITS_MAX: usize = 21;
+
 /// The canonical text of a number that RFC 8259 allows.
-pub(crate) fn canonical_number(text: &str) -> Result<String, CanonicalError> {
+pub(crate) fn canonical_number(text: Cow<'_, str>) -> Result<Cow<'_, str>, CanonicalError> {
+    if is_plain(&text) { Ok(text) } else { from_parts(&text).map(Cow::Owned) }
+}
+
+/// Whether this is a whole number written as it will be: most are.
+fn is_plain(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let is_zero = digits == "0" && digits.len() == text.len();
+    let begins = digits.bytes().next().is_some_and(|first| (b'1'..=b'9').contains(&first));
+    let is_whole = begins && digits.len() <= PLAIN_DIGITS_MAX;
+    is_zero || (is_whole && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn from_parts(text: &str) -> Result<String, CanonicalError> {
     let (negative, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text),
@@ -69,7 +87,7 @@ mod tests {
     use super::*;
 
     fn canon(text: &str) -> String {
-        canonical_number(text).unwrap()
+        canonical_number(text.into()).unwrap().into_owned()
     }
 
     #[test]
@@ -79,6 +97,18 @@ mod tests {
         }
         for zero in ["0", "-0", "0.0", "0e5", "-0.00e-7"] {
             assert_eq!(canon(zero), "0", "{zero}");
+        }
+    }
+
+    #[test]
+    fn what_is_taken_as_it_is_would_come_out_the_same() {
+        let longest = "9".repeat(PLAIN_DIGITS_MAX);
+        for plain in ["0", "7", "-7", "120", "-9007199254740993", longest.as_str()] {
+            assert!(is_plain(plain), "{plain}");
+            assert_eq!(from_parts(plain).unwrap(), plain);
+        }
+        for other in ["-0", "1.0", "1e0", "0.5", "9999999999999999999999"] {
+            assert!(!is_plain(other), "{other}");
         }
     }
 
@@ -117,7 +147,7 @@ mod tests {
     fn an_exponent_beyond_use_is_refused_and_one_within_is_exact() {
         let least = "0.01e-9223372036854775808";
         for far in ["1e1000000000001", "1e-1000000000001", "1e99999999999999999999", least] {
-            assert_eq!(canonical_number(far), Err(CanonicalError::Exponent), "{far}");
+            assert_eq!(canonical_number(far.into()), Err(CanonicalError::Exponent), "{far}");
         }
         assert_eq!(canon("1e1000000000000"), "1e+1000000000000");
         assert_eq!(canon("0.01e-1000000000000"), "1e-1000000000002");
