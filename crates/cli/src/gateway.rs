@@ -54,6 +54,8 @@ pub(crate) fn shortest(upstream: Uri) -> Result<Plan> {
             pattern: Pattern::parse(pattern).context("a pattern of ours")?,
             upstream: upstream.clone(),
             timeout: TIMEOUT,
+            // What passes is not held in memory, so whatever the upstream takes may pass.
+            request_bytes_max: usize::MAX,
             operation: None,
             settings,
             forward_key: ForwardKey::Raw,

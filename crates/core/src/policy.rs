@@ -240,6 +240,12 @@ impl PolicyBuilder {
         self
     }
 
+    /// Lets an execution take as long as it does, which is the default.
+    pub const fn no_timeout(mut self) -> Self {
+        self.0.timeout = None;
+        self
+    }
+
     /// How long a caller is kept. No limit by default.
     pub const fn answer_within(mut self, limit: Duration) -> Self {
         self.0.answer_within = Some(limit);

@@ -108,7 +108,8 @@ impl<S: Slots> Engine<S> {
     /// known to have had no effect. `None`: the record has moved on, and nothing was executed.
     ///
     /// The claim replaces exactly the write that was seen, so of all who learned the same only one
-    /// executes, and never behind a younger attempt that nobody asked about.
+    /// executes, and never behind a younger attempt that nobody asked about. What `is_answering`
+    /// is for says [`run_answering`](Self::run_answering).
     ///
     /// # Errors
     /// Those of [`run`](Self::run).
@@ -120,6 +121,7 @@ impl<S: Slots> Engine<S> {
         ask: Ask,
         doubt: &Doubt,
         execute: F,
+        is_answering: impl FnOnce() -> bool + Send,
     ) -> Result<Option<Answer>, RunError>
     where
         F: FnOnce(Attempt) -> Fut + Send + 'static,
@@ -147,7 +149,7 @@ impl<S: Slots> Engine<S> {
             Swap::Lost(_) => return Ok(None),
             Swap::Unknown => return Err(RunError::ClaimUncertain),
         };
-        let ended = hear(told, &policy).await;
+        let ended = hear(told, &policy, is_answering).await;
         self.0.meters.count(&ended, &span);
         ended.map(Some)
     }

@@ -213,12 +213,18 @@ fn caught(
     }
 }
 
-/// Waits for the answer of an execution, as long as the policy keeps a caller.
-pub(crate) async fn hear(told: Told, policy: &Policy) -> Result<Answer, RunError> {
+/// Waits for the answer of an execution, as long as the policy keeps a caller. One who is being
+/// answered already is kept to the end.
+pub(crate) async fn hear(
+    mut told: Told,
+    policy: &Policy,
+    is_answering: impl FnOnce() -> bool,
+) -> Result<Answer, RunError> {
     let heard = match policy.answer_within() {
         None => told.await,
-        Some(limit) => match Box::pin(timeout(limit, told)).await {
+        Some(limit) => match Box::pin(timeout(limit, &mut told)).await {
             Ok(heard) => heard,
+            Err(_) if is_answering() => told.await,
             Err(_) => return Ok(Answer::StillExecuting { retry_after: policy.lease() }),
         },
     };

@@ -55,6 +55,28 @@ impl<S: Slots> Engine<S> {
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Report> + Send + 'static,
     {
+        self.run_answering(ask, execute, || false).await
+    }
+
+    /// Like [`run`](Self::run), for an execution that may begin to answer its caller by itself
+    /// before it ends: a caller of whom `is_answering` says so is kept to the end, whatever the
+    /// policy says, because the end of that answer depends on what is recorded.
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    /// That of [`run`](Self::run).
+    pub async fn run_answering<F, Fut>(
+        &self,
+        ask: Ask,
+        execute: F,
+        is_answering: impl FnOnce() -> bool + Send,
+    ) -> Result<Answer, RunError>
+    where
+        F: FnOnce(Attempt) -> Fut + Send + 'static,
+        Fut: Future<Output = Report> + Send + 'static,
+    {
         if let Some(answer) = self.at_hand(&ask) {
             return answer;
         }
@@ -65,7 +87,7 @@ impl<S: Slots> Engine<S> {
         let walk = Box::pin(self.walk(Pending::new(self.clone(), ask, execute)));
         let ended = match walk.instrument(span.clone()).await {
             Ok(Walked::Answered(answer)) => Ok(answer),
-            Ok(Walked::Executing(told)) => hear(told, &policy).await,
+            Ok(Walked::Executing(told)) => hear(told, &policy, is_answering).await,
             Err(error) => Err(error),
         };
         self.0.meters.count(&ended, &span);

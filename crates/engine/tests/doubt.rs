@@ -44,7 +44,7 @@ async fn x3_what_was_found_out_is_the_outcome() {
     assert!(matches!(again, Answer::Replayed { .. }));
     assert_eq!(outcome(&again), Some(&value("found")));
     assert!(!node.settle_doubt(&doubt, &ask.policy, value("other")).await.unwrap());
-    assert!(node.recover(ask.clone(), &doubt, never).await.unwrap().is_none());
+    assert!(node.recover(ask.clone(), &doubt, never, || false).await.unwrap().is_none());
     let fence = Fence(7);
     assert!(node.doubt(&ask.address, fence).await.unwrap().is_none(), "nobody doubts it now");
 }
@@ -74,7 +74,7 @@ async fn x2_an_owner_who_wakes_up_keeps_its_claim() {
     let doubt = node.doubt(&ask.address, claim.fence).await.unwrap().unwrap();
     node.renew_claim(&ask.address, claim.fence, &ask.policy).await.unwrap();
     assert!(!node.settle_doubt(&doubt, &ask.policy, value("found")).await.unwrap());
-    assert!(node.recover(ask.clone(), &doubt, never).await.unwrap().is_none());
+    assert!(node.recover(ask.clone(), &doubt, never, || false).await.unwrap().is_none());
     let report = Report::Finished(value("own"));
     let settled = node.settle_claim(&ask.address, claim.fence, &ask.policy, report).await.unwrap();
     assert_eq!(outcome(&settled), Some(&value("own")));
@@ -94,9 +94,9 @@ async fn x2_of_all_who_learned_the_same_one_executes() {
             Report::Finished(value("recovered"))
         })
     };
-    let first = one.recover(ask.clone(), &doubt, recovery).await.unwrap().unwrap();
+    let first = one.recover(ask.clone(), &doubt, recovery, || false).await.unwrap().unwrap();
     assert_eq!(outcome(&first), Some(&value("recovered")));
-    assert!(two.recover(ask.clone(), &doubt, never).await.unwrap().is_none());
+    assert!(two.recover(ask.clone(), &doubt, never, || false).await.unwrap().is_none());
     assert_eq!(outcome(&two.run(ask, never).await.unwrap()), Some(&value("recovered")));
     assert_eq!(count.get(), 1);
 }
@@ -111,7 +111,7 @@ async fn x2_a_younger_unknown_is_not_recovered_on_old_news() {
     let by = Actor::new("ann").unwrap();
     bench.node().release(&by, ask.address.slot(), seen).await.unwrap();
     let younger = doubted(&node, &ask).await;
-    assert!(node.recover(ask.clone(), &doubt, never).await.unwrap().is_none());
+    assert!(node.recover(ask.clone(), &doubt, never, || false).await.unwrap().is_none());
     assert!(!node.settle_doubt(&doubt, &ask.policy, value("old")).await.unwrap());
     assert!(node.settle_doubt(&younger, &ask.policy, value("new")).await.unwrap());
 }
@@ -123,8 +123,8 @@ async fn k2_other_content_recovers_nothing() {
     let node = bench.node();
     let doubt = doubted(&node, &ask).await;
     let other = ask_with("k", "other", policy().on_unknown(OnUnknown::Probe));
-    assert!(node.recover(other, &doubt, never).await.unwrap().is_none());
-    assert!(node.recover(probed("another"), &doubt, never).await.unwrap().is_none());
+    assert!(node.recover(other, &doubt, never, || false).await.unwrap().is_none());
+    assert!(node.recover(probed("another"), &doubt, never, || false).await.unwrap().is_none());
     assert!(format!("{doubt:?}").starts_with("Doubt { fence: "));
 }
 
@@ -141,5 +141,5 @@ async fn a_lost_reply_is_repeated_and_a_failure_is_said() {
     node.stop(LEASE).await;
     let refused = node.settle_doubt(&doubt, &ask.policy, value("found")).await;
     assert_eq!(refused, Err(RunError::Stopping));
-    assert_eq!(node.recover(ask, &doubt, never).await, Err(RunError::Stopping));
+    assert_eq!(node.recover(ask, &doubt, never, || false).await, Err(RunError::Stopping));
 }

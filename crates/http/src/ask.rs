@@ -127,7 +127,7 @@ pub(crate) fn key_of(headers: &HeaderMap, dialect: &Dialect) -> Option<Key> {
     key(headers, dialect).ok().flatten()
 }
 
-fn too_large(bytes_max: usize) -> Refused {
+pub(crate) fn too_large(bytes_max: usize) -> Refused {
     Refused::new(Code::TooLarge, format!("the body has more than {bytes_max} bytes"))
 }
 

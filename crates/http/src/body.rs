@@ -1,9 +1,12 @@
 //! Bodies that are either somebody else's or ours, so that a layer need not copy what it lets pass.
 //!
-//! A request is as it came or was read whole; a response is the handler's, ours, or the rest of the
-//! handler's behind what was already read. Nothing here buffers.
+//! A request is as it came or was read whole; a response is the handler's, ours, the rest of the
+//! handler's behind what was already read, or one that its execution carries here (`carry.rs`).
+//! Nothing here buffers.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -11,15 +14,44 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-type Framed<E> = Poll<Option<Result<Frame<Bytes>, E>>>;
+use crate::carry::{BoxError, Carried, Settled};
+
+type Framed = Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 
 pin_project! {
-    /// A body on its way through the door: as it came, or what was read of it and then the rest.
+    /// A body on its way through the door: as it came, or what was read of it and then the rest,
+    /// or as it is carried to its caller.
     #[derive(Debug)]
     pub struct DoorBody<B> {
         #[pin]
         passed: Option<B>,
         begun: Begun<B>,
+        carried: Option<Box<Carried>>,
+        bound: Option<Bound>,
+    }
+}
+
+/// How much more of a body may pass, and where it is noted that there was more.
+#[derive(Debug)]
+struct Bound {
+    left: usize,
+    is_passed: Arc<AtomicBool>,
+}
+
+/// A body that did not say beforehand how long it is, and is too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the body is longer than it may be")]
+struct TooLong;
+
+impl Bound {
+    fn count(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BoxError> {
+        let bytes = frame.data_ref().map_or(0, Bytes::len);
+        let Some(left) = self.left.checked_sub(bytes) else {
+            self.is_passed.store(true, Ordering::SeqCst);
+            return Err(TooLong.into());
+        };
+        self.left = left;
+        Ok(frame)
     }
 }
 
@@ -34,7 +66,7 @@ struct Begun<B> {
 impl<B> DoorBody<B> {
     pub(crate) const fn passed(body: B) -> Self {
         let begun = Begun { read: None, rest: None, trailers: None };
-        Self { passed: Some(body), begun }
+        Self { passed: Some(body), begun, carried: None, bound: None }
     }
 
     /// Ours, and nothing behind it.
@@ -48,18 +80,42 @@ impl<B> DoorBody<B> {
         rest: Option<Pin<Box<B>>>,
         trailers: Option<HeaderMap>,
     ) -> Self {
-        Self { passed: None, begun: Begun { read: Some(read), rest, trailers } }
+        let begun = Begun { read: Some(read), rest, trailers };
+        Self { passed: None, begun, carried: None, bound: None }
+    }
+
+    /// One that its execution carries here.
+    pub(crate) fn carried(carried: Carried) -> Self {
+        Self { carried: Some(Box::new(carried)), ..Self::whole(Bytes::new()) }
+    }
+
+    /// The same, if it passes: breaks off after so many bytes, and notes that in `is_passed`.
+    #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "only a gateway passes on"))]
+    pub(crate) fn bounded(self, bytes_max: usize, is_passed: Arc<AtomicBool>) -> Self {
+        Self { bound: Some(Bound { left: bytes_max, is_passed }), ..self }
+    }
+
+    /// The same; if it is carried it ends only once `settled` has said so.
+    pub(crate) fn ending(mut self, settled: impl FnOnce() -> Settled) -> Self {
+        if let Some(carried) = &mut self.carried {
+            carried.wait_for(settled());
+        }
+        self
     }
 }
 
-impl<B: Body<Data = Bytes>> Begun<B> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Framed<B::Error> {
+impl<B> Begun<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    fn poll(&mut self, cx: &mut Context<'_>) -> Framed {
         if let Some(read) = self.read.take().filter(|read| !read.is_empty()) {
             return Poll::Ready(Some(Ok(Frame::data(read))));
         }
         if let Some(rest) = &mut self.rest {
             if let Some(frame) = ready!(rest.as_mut().poll_frame(cx)) {
-                return Poll::Ready(Some(frame));
+                return Poll::Ready(Some(frame.map_err(Into::into)));
             }
             self.rest = None;
         }
@@ -84,24 +140,43 @@ impl<B: Body<Data = Bytes>> Begun<B> {
     }
 }
 
-impl<B: Body<Data = Bytes>> Body for DoorBody<B> {
+impl<B> Body for DoorBody<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
     type Data = Bytes;
-    type Error = B::Error;
+    type Error = BoxError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Framed<B::Error> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Framed {
         let this = self.project();
-        match this.passed.as_pin_mut() {
-            Some(body) => body.poll_frame(cx),
-            None => this.begun.poll(cx),
+        match (this.passed.as_pin_mut(), this.carried) {
+            (Some(body), _) => {
+                let frame = ready!(body.poll_frame(cx)).map(|frame| frame.map_err(Into::into));
+                Poll::Ready(match this.bound {
+                    Some(bound) => frame.map(|frame| frame.and_then(|frame| bound.count(frame))),
+                    None => frame,
+                })
+            }
+            (None, Some(carried)) => carried.poll(cx),
+            (None, None) => this.begun.poll(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.passed.as_ref().map_or_else(|| self.begun.is_at_end(), Body::is_end_stream)
+        match (&self.passed, &self.carried) {
+            (Some(body), _) => body.is_end_stream(),
+            (None, Some(carried)) => carried.is_over(),
+            (None, None) => self.begun.is_at_end(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.passed.as_ref().map_or_else(|| self.begun.size(), Body::size_hint)
+        match (&self.passed, &self.carried) {
+            (Some(body), _) => body.size_hint(),
+            (None, Some(carried)) => carried.size(),
+            (None, None) => self.begun.size(),
+        }
     }
 }
 

@@ -2,18 +2,22 @@
 //!
 //! The report is what is remembered; the response is for the caller of this very attempt, who alone
 //! gets what is never kept: cookies, credentials, streams. The response is laid down before the
-//! report is made, so that it is at hand once the report is durable.
+//! report is made, so that it is at hand once the report is durable. One that is too large to be
+//! kept is on its way to the caller meanwhile, and its end waits (`carry.rs`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
+use http::response::Parts;
 use http::{HeaderMap, HeaderName, Response, header};
 use http_body::Body;
 use http_body_util::BodyExt;
 use onetake_core::{Cause, Header, Outcome, Report, Status};
 
 use crate::body::DoorBody;
+use crate::carry::{BoxError, carry};
 use crate::hops::{self, OF_ONE_CONNECTION};
 
 /// What a handler came to.
@@ -41,7 +45,16 @@ pub(crate) struct Place<R, E>(Arc<Laid<R, E>>);
 #[derive(Debug)]
 struct Laid<R, E> {
     is_begun: AtomicBool,
-    live: Mutex<Option<Live<R, E>>>,
+    live: Mutex<Found<R, E>>,
+}
+
+/// What lies there, and who looks for it.
+#[derive(Debug)]
+struct Found<R, E> {
+    live: Option<Live<R, E>>,
+    /// Whether it is for the caller to have at once.
+    is_answering: bool,
+    waker: Option<Waker>,
 }
 
 impl<R, E> Clone for Place<R, E> {
@@ -52,7 +65,8 @@ impl<R, E> Clone for Place<R, E> {
 
 impl<R, E> Place<R, E> {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Laid { is_begun: AtomicBool::new(false), live: Mutex::new(None) }))
+        let live = Mutex::new(Found { live: None, is_answering: false, waker: None });
+        Self(Arc::new(Laid { is_begun: AtomicBool::new(false), live }))
     }
 
     /// Says that the handler is about to be called.
@@ -65,12 +79,58 @@ impl<R, E> Place<R, E> {
         self.0.is_begun.load(Ordering::SeqCst)
     }
 
+    fn found(&self) -> MutexGuard<'_, Found<R, E>> {
+        self.0.live.lock().expect("invariant: no panic under the lock")
+    }
+
     fn lay(&self, live: Live<R, E>) {
-        *self.0.live.lock().expect("invariant: no panic under the lock") = Some(live);
+        self.found().live = Some(live);
+    }
+
+    /// Lays down what the caller gets at once, although its execution goes on.
+    fn lay_at_once(&self, live: Live<R, E>) {
+        let mut found = self.found();
+        found.live = Some(live);
+        found.is_answering = true;
+        let waker = found.waker.take();
+        drop(found);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Waits until the caller is to be answered although the execution goes on.
+    pub(crate) fn poll_answering(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut found = self.found();
+        if found.is_answering {
+            return Poll::Ready(());
+        }
+        if !found.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            found.waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
     }
 
     pub(crate) fn take(&self) -> Option<Live<R, E>> {
-        self.0.live.lock().expect("invariant: no panic under the lock").take()
+        self.found().live.take()
+    }
+}
+
+/// Whether a caller is being answered although its execution goes on.
+pub(crate) trait Answering: Send + Sync {
+    fn is_answering(&self) -> bool;
+}
+
+impl<R: Send, E: Send> Answering for Laid<R, E> {
+    fn is_answering(&self) -> bool {
+        self.live.lock().expect("invariant: no panic under the lock").is_answering
+    }
+}
+
+impl<R: Send + 'static, E: Send + 'static> Place<R, E> {
+    /// Where to look whether the caller is being answered.
+    pub(crate) fn answering(&self) -> Arc<dyn Answering> {
+        Arc::clone(&self.0) as Arc<dyn Answering>
     }
 }
 
@@ -78,6 +138,7 @@ impl<R, E> Place<R, E> {
 pub(crate) async fn report<R, E>(ended: Ended<R, E>, bytes_max: usize, at: &Place<R, E>) -> Report
 where
     R: Body<Data = Bytes>,
+    R::Error: Into<BoxError>,
 {
     let ours = |response: Response<Bytes>| Ok(response.map(DoorBody::whole));
     match ended {
@@ -110,6 +171,7 @@ fn outcome_of(response: &Response<Bytes>) -> Outcome {
 async fn responded<R, E>(response: Response<R>, bytes_max: usize, at: &Place<R, E>) -> Report
 where
     R: Body<Data = Bytes>,
+    R::Error: Into<BoxError>,
 {
     let (parts, body) = response.into_parts();
     // A status that does not exist can be passed on and not kept.
@@ -118,19 +180,35 @@ where
         Some(_) if !is_stream(&parts.headers) => read(body, bytes_max, |_| true).await,
         Some(_) | None => (Read::TooLarge, DoorBody::passed(body)),
     };
-    let (outcome, headers) = (|body| status.map(|status| (status, body)), kept(&parts.headers));
-    let outcome = match read {
-        Read::Whole(body) => outcome(body),
+    let outcome = match (read, status) {
+        (Read::Whole(body), Some(status)) => {
+            Outcome::Response { status, headers: kept(&parts.headers), body }
+        }
         // Nobody keeps trailers.
-        Read::WithTrailers(_) | Read::TooLarge | Read::NoRoom => None,
+        (Read::Whole(_) | Read::WithTrailers(_), _) => Outcome::NotKept { status },
         // The handler broke off inside its own answer. Whatever it had done, it has done.
-        Read::Broken => return Report::Unknown(Cause::Reported),
+        (Read::Broken, _) => return Report::Unknown(Cause::Reported),
+        (Read::TooLarge | Read::NoRoom, _) => return carried(parts, body, at).await,
     };
     at.lay(Ok(Response::from_parts(parts, body)));
-    Report::Finished(match outcome {
-        Some((status, body)) => Outcome::Response { status, headers, body },
-        None => Outcome::NotKept { status },
-    })
+    Report::Finished(outcome)
+}
+
+/// Carries a response to its caller that is not kept.
+async fn carried<R, E>(parts: Parts, body: DoorBody<R>, at: &Place<R, E>) -> Report
+where
+    R: Body<Data = Bytes>,
+    R::Error: Into<BoxError>,
+{
+    let status = Status::new(parts.status.as_u16());
+    // What belongs to the answer is held as long as it is on its way, whoever listens.
+    let _held = parts.extensions.clone();
+    let (from, to) = carry(body.size_hint());
+    at.lay_at_once(Ok(Response::from_parts(parts, DoorBody::carried(to))));
+    match from.carry(body).await {
+        Ok(()) => Report::Finished(Outcome::NotKept { status }),
+        Err(cause) => Report::Unknown(cause),
+    }
 }
 
 /// Whether `headers` announce a response without a foreseeable end.
@@ -229,6 +307,8 @@ static OF_ONE_CALLER: [HeaderName; 6] = [
 
 #[cfg(test)]
 mod tests {
+    use std::future::{poll_fn, ready};
+
     use http::HeaderValue;
     use http_body_util::{Collected, Full};
 
@@ -252,13 +332,23 @@ mod tests {
 
     async fn reported(frames: Frames, bytes_max: usize) -> (Report, Option<Bytes>) {
         let place = Place::<Stream, ()>::new();
-        let response = Response::new(Stream(frames.into_iter()));
-        let report = report(Ended::Responded(response), bytes_max, &place).await;
+        let (laid, response) = (place.clone(), Response::new(Stream(frames.into_iter())));
+        let mut reporting =
+            tokio::spawn(async move { report(Ended::Responded(response), bytes_max, &laid).await });
+        let reported = tokio::select! {
+            reported = &mut reporting => Some(reported.unwrap()),
+            () = poll_fn(|cx| place.poll_answering(cx)) => None,
+        };
         let body = match place.take() {
             Some(Ok(response)) => {
-                response.into_body().collect().await.ok().map(Collected::to_bytes)
+                let body = response.into_body().ending(|| Box::pin(ready(true)));
+                body.collect().await.ok().map(Collected::to_bytes)
             }
             Some(Err(())) | None => None,
+        };
+        let report = match reported {
+            Some(reported) => reported,
+            None => reporting.await.unwrap(),
         };
         (report, body)
     }
@@ -330,8 +420,11 @@ mod tests {
         let mut response = Response::new(Full::new(Bytes::from("data: 1\n\n")));
         let kind = HeaderValue::from_static("text/event-stream; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
-        let report = report(Ended::Responded(response), 100, &place).await;
-        assert_eq!(report, Report::Finished(Outcome::NotKept { status: Status::new(200) }));
+        let _reporting = tokio::spawn({
+            let place = place.clone();
+            async move { report(Ended::Responded(response), 100, &place).await }
+        });
+        poll_fn(|cx| place.poll_answering(cx)).await;
         assert!(place.take().is_some_and(|live| live.is_ok()));
     }
 }

@@ -62,6 +62,8 @@ pub struct Route {
     pub upstream: ProxyUpstream,
     /// How long the upstream may take; past it the outcome is unknown.
     pub timeout: Duration,
+    /// The most bytes of a request that passes; what its settings say holds for the others.
+    pub request_bytes_max: usize,
     /// The name of what is done; `None`: by its match.
     pub operation: Option<Operation>,
     /// How its retries are answered; `None`: everything passes through.

@@ -14,19 +14,28 @@ use onetake_core::{
 };
 use onetake_engine::{Answer, Attempt, Doubt, Engine, RunError, Slots};
 
+use crate::execute::Answering;
 use crate::layer::IdempotencyLayer;
 use crate::new_keys::NewKeys;
 use crate::room::{BUFFERED_BYTES_MAX, Room};
 use crate::settings::Settings;
 
-type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What the engine is given to execute.
-pub(crate) type Execution = Box<dyn FnOnce(Attempt) -> Boxed<'static, Report> + Send>;
+pub(crate) struct Execution {
+    pub(crate) run: Box<dyn FnOnce(Attempt) -> Boxed<'static, Report> + Send>,
+    /// Whether it already answers its caller.
+    pub(crate) answering: Arc<dyn Answering>,
+}
 
 /// An engine on some store.
 pub(crate) trait Walk: Send + Sync {
-    fn run(&self, ask: Ask, execution: Execution) -> Boxed<'_, Result<Answer, RunError>>;
+    fn run(
+        self: Arc<Self>,
+        ask: Ask,
+        execution: Execution,
+    ) -> Boxed<'static, Result<Answer, RunError>>;
 
     /// The answer to `ask`, if it takes nothing but memory.
     fn at_hand(&self, ask: &Ask) -> Option<Result<Answer, RunError>>;
@@ -52,12 +61,12 @@ pub(crate) trait Walk: Send + Sync {
     ) -> Boxed<'a, Result<bool, RunError>>;
 
     /// Executes in place of an attempt that had no effect; `None`: somebody was faster.
-    fn recover<'a>(
-        &'a self,
+    fn recover(
+        self: Arc<Self>,
         ask: Ask,
-        doubt: &'a Doubt,
+        doubt: Doubt,
         execution: Execution,
-    ) -> Boxed<'a, Result<Option<Answer>, RunError>>;
+    ) -> Boxed<'static, Result<Option<Answer>, RunError>>;
 
     /// Whether the store answers.
     #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "only a gateway is asked"))]
@@ -65,8 +74,16 @@ pub(crate) trait Walk: Send + Sync {
 }
 
 impl<S: Slots> Walk for Engine<S> {
-    fn run(&self, ask: Ask, execution: Execution) -> Boxed<'_, Result<Answer, RunError>> {
-        Box::pin(Self::run(self, ask, execution))
+    fn run(
+        self: Arc<Self>,
+        ask: Ask,
+        execution: Execution,
+    ) -> Boxed<'static, Result<Answer, RunError>> {
+        let Execution { run, answering } = execution;
+        Box::pin(async move {
+            let is_answering = move || answering.is_answering();
+            self.run_answering(ask, run, is_answering).await
+        })
     }
 
     fn at_hand(&self, ask: &Ask) -> Option<Result<Answer, RunError>> {
@@ -101,13 +118,17 @@ impl<S: Slots> Walk for Engine<S> {
         Box::pin(self.settle_doubt(doubt, policy, outcome))
     }
 
-    fn recover<'a>(
-        &'a self,
+    fn recover(
+        self: Arc<Self>,
         ask: Ask,
-        doubt: &'a Doubt,
+        doubt: Doubt,
         execution: Execution,
-    ) -> Boxed<'a, Result<Option<Answer>, RunError>> {
-        Box::pin(Self::recover(self, ask, doubt, execution))
+    ) -> Boxed<'static, Result<Option<Answer>, RunError>> {
+        let Execution { run, answering } = execution;
+        Box::pin(async move {
+            let is_answering = move || answering.is_answering();
+            Self::recover(&self, ask, &doubt, run, is_answering).await
+        })
     }
 
     fn ready<'a>(&'a self, probe: &'a Address) -> Boxed<'a, Result<(), RunError>> {

@@ -8,6 +8,7 @@ mod ask;
 #[cfg(feature = "axum")]
 pub mod axum;
 mod body;
+mod carry;
 mod dialect;
 mod execute;
 #[cfg(feature = "gateway")]
@@ -26,6 +27,7 @@ mod walk;
 
 pub use ask::MatchedRoute;
 pub use body::DoorBody;
+pub use carry::BoxError;
 pub use dialect::{BodyShape, Dialect, OnNoKey, Refusal};
 pub use idempotency::Idempotency;
 pub use layer::IdempotencyLayer;

@@ -12,6 +12,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use crate::body::DoorBody;
+use crate::carry::BoxError;
 use crate::execute::Ended;
 use crate::idempotency::Idempotency;
 use crate::walk::{Handler, answer};
@@ -41,6 +42,7 @@ where
     S::Error: Send + 'static,
     B: Send + 'static,
     R: Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
 {
     type Body = R;
     type Error = S::Error;
@@ -61,7 +63,9 @@ where
     S::Future: Send,
     S::Error: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
     R: Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
 {
     type Response = Response<DoorBody<R>>;
     type Error = S::Error;

@@ -8,20 +8,25 @@
 //! It decides nothing. Whoever leaves in the middle leaves an execution that goes on: the handler
 //! runs in a task of the engine.
 
+use std::future::{poll_fn, ready};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::task::Poll;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Request};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
-use onetake_core::{Ask, Code, Fence, OnUnknown, Scope};
+use onetake_core::{
+    Ask, Code, Fence, Finality, OnUnknown, Outcome, Policy, Scope, Status, Timestamp,
+};
 use onetake_engine::{Answer, Attempt, Doubt, RunError, StoreError};
 
 use crate::ask::{self, Refused};
 use crate::body::DoorBody;
+use crate::carry::BoxError;
 use crate::execute::{Ended, Live, Place, report};
-use crate::idempotency::{Execution, Idempotency};
+use crate::idempotency::{Boxed, Execution, Idempotency};
 use crate::reply::{self, OBSERVED, Said};
 use crate::room::Share;
 use crate::settings::{Mode, Settings, StoreDown};
@@ -53,13 +58,18 @@ pub(crate) enum Learned {
 
 /// What answers requests behind this door.
 pub(crate) trait Handler<B>: Clone + Send + 'static {
-    type Body: Body<Data = Bytes> + Send + 'static;
+    type Body: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
     type Error: Send + 'static;
 
     fn call(
         self,
         request: Request<DoorBody<B>>,
     ) -> impl Future<Output = Ended<Self::Body, Self::Error>> + Send;
+
+    /// Why it could not be called at the moment, if that is known beforehand.
+    fn busy(&self) -> Option<Refused> {
+        None
+    }
 
     /// Finds out what came of an attempt whose outcome is unknown. Most cannot, so it is held.
     fn learn(self, _: Unsettled<'_>) -> impl Future<Output = Learned> + Send {
@@ -80,13 +90,7 @@ where
     let settings = &*door.settings;
     let (parts, body) = request.into_parts();
     let fitting = match ask::keyed(&parts, settings) {
-        Ok(None) => {
-            let announced = ask::announced(&body, settings.request_bytes_max);
-            return match announced {
-                Err(refused) if settings.mode == Mode::Enforce => refuse(&refused, settings),
-                Ok(()) | Err(_) => pass(handler, parts, DoorBody::passed(body)).await,
-            };
-        }
+        Ok(None) => return pass(handler, parts, DoorBody::passed(body)).await,
         Ok(Some(keyed)) => fits(door, &parts, &body).map(|scope| (keyed, scope)),
         Err(refused) => Err(refused),
     };
@@ -117,21 +121,50 @@ where
         if let Err(refused) = has_new_keys_left(door, &ask).await {
             return refuse(&refused, settings);
         }
+        // Said before anything is claimed; a known key needs no handler.
+        if let Some(refused) = handler.busy()
+            && door.walk.is_new(&ask.address).await
+        {
+            return refuse(&refused, settings);
+        }
     }
-    let place = Place::new();
     let request = Whole { parts, body, taken: Arc::new(taken) };
+    walked(door, ask, request, handler).await
+}
+
+/// Walks with a request that was read, and says what came of it.
+async fn walked<B, H>(
+    door: &Idempotency,
+    ask: Ask,
+    request: Whole,
+    handler: H,
+) -> Live<H::Body, H::Error>
+where
+    B: Send + 'static,
+    H: Handler<B>,
+{
+    let (settings, place) = (&*door.settings, Place::new());
     let spare = is_spare_needed(settings).then(|| Spare {
         ask: ask.clone(),
         request: request.clone(),
         handler: handler.clone(),
     });
     let execution = execution(door, &ask, request, handler, &place);
-    let ended = door.walk.run(ask, execution).await;
+    let (policy, mode) = (Arc::clone(&ask.policy), settings.mode);
+    let walk = Arc::clone(&door.walk).run(ask, execution);
+    // Whoever is only watched gets its answer whatever becomes of the record.
+    let is_durable = move |ended: &_| is_executed(ended) || mode == Mode::Observe;
+    let ended = match heard(walk, &place, &policy, is_durable).await {
+        Heard::Ended(ended) => ended,
+        Heard::Begun(live) => return *live,
+    };
     // What was sent is never sent a second time, not even where everything passes, and an attempt
     // that itself ended unknown has a word of its own for its caller.
     if place.is_begun() {
         return match place.take() {
-            Some(live) if settings.mode == Mode::Observe && ended.is_err() => live,
+            Some(live) if settings.mode == Mode::Observe && ended.is_err() => {
+                live.map(|response| ending(response, true))
+            }
             laid => reply(ended, laid, settings),
         };
     }
@@ -145,6 +178,51 @@ where
         }
         (Some(_) | None, _) => reply(ended, None, settings),
     }
+}
+
+/// What a caller hears of its walk first.
+enum Heard<T, R, E> {
+    /// How it ended.
+    Ended(T),
+    /// An answer that has begun, and ends once the walk has.
+    Begun(Box<Live<R, E>>),
+}
+
+/// Walks until the end, or until the execution answers its caller by itself. Then the end of that
+/// answer waits for the end of the walk, which `is_durable` judges.
+async fn heard<T: Send + 'static, R, E>(
+    mut walk: Boxed<'static, T>,
+    place: &Place<R, E>,
+    policy: &Policy,
+    is_durable: impl FnOnce(&T) -> bool + Send + 'static,
+) -> Heard<T, R, E> {
+    let ended = poll_fn(|cx| match walk.as_mut().poll(cx) {
+        Poll::Ready(ended) => Poll::Ready(Some(ended)),
+        Poll::Pending => place.poll_answering(cx).map(|()| None),
+    });
+    if let Some(ended) = ended.await {
+        return Heard::Ended(ended);
+    }
+    let Some(live) = place.take() else { return Heard::Ended(walk.await) };
+    Heard::Begun(Box::new(live.map(|mut response| {
+        let until = kept_until(policy, response.status());
+        reply::expires(response.headers_mut(), until);
+        response.map(|body| body.ending(|| Box::pin(async move { is_durable(&walk.await) })))
+    })))
+}
+
+/// Until when, at the least, an answer is kept that has only begun.
+fn kept_until(policy: &Policy, status: StatusCode) -> Option<Timestamp> {
+    let status = Status::new(status.as_u16());
+    let is_kept = policy.finality(&Outcome::NotKept { status }) == Finality::Final;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().filter(|_| is_kept)?;
+    let until = now.saturating_add(policy.retention());
+    Some(Timestamp::from_millis(u64::try_from(until.as_millis()).unwrap_or(u64::MAX)))
+}
+
+/// A response whose end needs no more waiting, if it is one that waits.
+fn ending<R>(response: Response<DoorBody<R>>, is_durable: bool) -> Response<DoorBody<R>> {
+    response.map(|body| body.ending(|| Box::pin(ready(is_durable))))
 }
 
 /// A request that was read whole, and the room that it takes.
@@ -187,7 +265,8 @@ where
         let ended = handler.call(Request::from_parts(parts, DoorBody::whole(body))).await;
         report(ended, bytes_max, &laid).await
     };
-    Box::new(move |attempt| Box::pin(execute(attempt)))
+    let run = Box::new(move |attempt| Box::pin(execute(attempt)) as Boxed<'static, _>);
+    Execution { run, answering: place.answering() }
 }
 
 /// Answers an attempt that found the outcome of an earlier one unknown, where it can be asked for.
@@ -208,30 +287,43 @@ where
     let Spare { ask, request, handler } = spare;
     let unsettled = Unsettled { door, ask: &ask, parts: &request.parts, fence };
     let learned = handler.clone().learn(unsettled).await;
-    let place = Place::new();
+    let (place, policy) = (Place::new(), Arc::clone(&ask.policy));
     match learned {
         Learned::Nothing(after) => return refuse(&unknown(after), settings),
         Learned::LookAgain => {}
         Learned::NoEffect(doubt, turn) => {
-            let run = execution(door, &ask, request.clone(), handler.clone(), &place);
-            let run: Execution = Box::new(move |attempt| {
+            let Execution { run, answering } =
+                execution(door, &ask, request.clone(), handler.clone(), &place);
+            let run = Box::new(move |attempt| {
                 drop(turn);
                 run(attempt)
             });
-            let recovered = door.walk.recover(ask.clone(), &doubt, run).await;
-            if let Some(ended) = recovered.transpose() {
-                return reply(ended, place.take(), settings);
+            let execution = Execution { run, answering };
+            let recovered = Arc::clone(&door.walk).recover(ask.clone(), doubt, execution);
+            let is_durable = |ended: &_| matches!(ended, Ok(Some(Answer::Executed { .. })));
+            match heard(recovered, &place, &policy, is_durable).await {
+                Heard::Begun(live) => return *live,
+                Heard::Ended(recovered) => {
+                    if let Some(ended) = recovered.transpose() {
+                        return reply(ended, place.take(), settings);
+                    }
+                }
             }
         }
     }
     let execution = execution(door, &ask, request, handler, &place);
-    let ended = door.walk.run(ask, execution).await;
-    match ended {
-        Ok(Answer::Unknown { .. }) => {
+    let walk = Arc::clone(&door.walk).run(ask, execution);
+    match heard(walk, &place, &policy, is_executed).await {
+        Heard::Begun(live) => *live,
+        Heard::Ended(Ok(Answer::Unknown { .. })) => {
             place.take().unwrap_or_else(|| refuse(&unknown(Some(SOON)), settings))
         }
-        ended => reply(ended, place.take(), settings),
+        Heard::Ended(ended) => reply(ended, place.take(), settings),
     }
+}
+
+const fn is_executed(ended: &Result<Answer, RunError>) -> bool {
+    matches!(ended, Ok(Answer::Executed { .. }))
 }
 
 fn unknown(retry_after: Option<Duration>) -> Refused {
@@ -252,7 +344,7 @@ fn reply<R, E>(
         Said::Own(expires_at) => match laid {
             Some(Ok(mut response)) => {
                 reply::expires(response.headers_mut(), expires_at);
-                Ok(response)
+                Ok(ending(response, true))
             }
             Some(Err(error)) => Err(error),
             None => refuse(&unheard(), settings),

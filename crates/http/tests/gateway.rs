@@ -3,15 +3,19 @@
 mod rig;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::Full;
 use onetake_core::{OnInFlight, OnUnknown, Tenant};
-use onetake_http::gateway::{ForwardKey, Route};
+use onetake_engine::{Engine, Memory};
+use onetake_http::gateway::upstream::UpstreamOptions;
+use onetake_http::gateway::{ForwardKey, ProxyUpstream, Route};
 use onetake_http::identity::{ApiKeySettings, Gate, KeyOfTenant, TenantKeys, generate_key};
 use onetake_http::{Dialect, Mode, Settings};
+use onetake_testkit::faulty::{Fault, Faulty, Op};
 use rig::{Act, Backend, Rig, anonymous, answer, parts, route, settings};
 
 /// W4, X15: a replay never reaches the upstream.
@@ -128,6 +132,89 @@ async fn x4_a_caller_who_hangs_up_cancels_nothing() {
     let heard = rig.post("/orders", "k", "{}").await;
     assert_eq!((heard.status.as_u16(), heard.text()), (201, "made"));
     assert_eq!(backend.got().len(), 1);
+}
+
+/// X4: a caller who hangs up in the middle of a stream does not end it for the upstream.
+#[tokio::test]
+async fn x4_a_caller_who_hangs_up_on_a_stream_does_not_cancel_it() {
+    let backend = Backend::start().await;
+    let rig = Rig::before(&backend).await;
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
+                transfer-encoding: chunked\r\n\r\n";
+    let first = format!("{head}9\r\ndata: 1\n\n\r\n");
+    backend.plan([Act::InTwo(first, "9\r\ndata: 2\n\n\r\n0\r\n\r\n".into())]);
+    let request = b"POST /orders HTTP/1.1\r\nhost: x\r\nidempotency-key: k\r\n\
+        content-length: 2\r\ncontent-type: application/json\r\n\r\n{}";
+    let got = rig.raw(request, "data: 1").await;
+    assert!(got.starts_with("HTTP/1.1 200"), "the first event is there before the second");
+    // The client has hung up by now; what it does not hear is still taken.
+    let duplicate = tokio::spawn(rig.client.request(rig.keyed("/orders", "k", "{}")));
+    backend.go_on();
+    assert!(backend.was_heard().await);
+    let duplicate = duplicate.await.unwrap().unwrap();
+    assert_eq!(duplicate.headers()["onetake-refused"], "result_not_kept");
+    assert_eq!(backend.got().len(), 1);
+}
+
+/// A body without a length is cut where it becomes too large, key or no key.
+#[tokio::test]
+async fn a_body_that_passes_is_bounded_too() {
+    let (backend, other) = (Backend::start().await, Backend::start().await);
+    let mut routes = vec![
+        route("POST /keyed", backend.address, Some(settings(Dialect::stripe()))),
+        route("* /**", backend.address, None),
+        route("* /fits", other.address, None),
+    ];
+    for route in &mut routes {
+        route.request_bytes_max = 10;
+    }
+    let rig = Rig::start(parts(anonymous()), routes).await;
+    let chunk = "6\r\nabcdef\r\n";
+    // It reads heads only, and would answer before a body is cut.
+    backend.plan([Act::Hang, Act::Hang]);
+    for path in ["/keyed", "/passes"] {
+        let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\n");
+        for rest in [
+            "content-length: 11\r\n\r\nabcdefghijk".to_owned(),
+            format!("transfer-encoding: chunked\r\n\r\n{chunk}{chunk}0\r\n\r\n"),
+        ] {
+            let got = rig.raw(format!("{head}{rest}").as_bytes(), "too_large").await;
+            assert!(got.starts_with("HTTP/1.1 413"), "{path}: {got}");
+        }
+    }
+    let body = "POST /fits HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabcdefghij";
+    assert!(rig.raw(body.as_bytes(), "take 1").await.starts_with("HTTP/1.1 200"));
+}
+
+/// X15: an upstream that has enough to do costs no claim, and known keys are answered all the same.
+#[tokio::test]
+async fn x15_a_busy_upstream_claims_nothing_and_replays_go_on() {
+    let backend = Backend::start().await;
+    let store = Arc::new(Memory::new());
+    let claims = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&claims);
+    let store = Faulty::new(store, move |op| {
+        counted.fetch_add(u32::from(op == Op::Claim), Ordering::SeqCst);
+        Fault::None
+    });
+    let mut routes = keyed(&backend, settings(Dialect::ietf()));
+    let base = format!("http://{}", backend.address).parse().unwrap();
+    let options = UpstreamOptions::new().in_flight_max(1);
+    routes[0].upstream = ProxyUpstream::new(base, options).unwrap();
+    let rig = Rig::on(Engine::new(store), parts(anonymous()), routes).await;
+    assert_eq!(rig.post("/", "known", "{}").await.text(), "take 1");
+    backend.arrived().await;
+    backend.plan([Act::Wait(answer(200, "slow"))]);
+    let slow = tokio::spawn(rig.client.request(rig.keyed("/", "slow", "{}")));
+    backend.arrived().await;
+    let before = claims.load(Ordering::SeqCst);
+    let busy = rig.post("/", "new", "{}").await;
+    assert_eq!((busy.status.as_u16(), busy.refusal()), (503, Some("busy")));
+    assert_eq!(busy.header("retry-after"), Some("1"));
+    assert_eq!(claims.load(Ordering::SeqCst), before, "nothing was claimed");
+    assert_eq!(rig.post("/", "known", "{}").await.text(), "take 1");
+    backend.go_on();
+    assert_eq!(slow.await.unwrap().unwrap().status(), 200);
 }
 
 /// W9, X5: of many at once one reaches the upstream, and the others are woken with its answer.

@@ -8,6 +8,7 @@ use super::{Edit, Planted};
 const FEATURES: &str = "axum,gateway";
 const LIB: &[&str] = &["--features", FEATURES, "--lib"];
 const LAYER: &[&str] = &["--features", FEATURES, "--test", "layer"];
+const CARRIED: &[&str] = &["--features", FEATURES, "--test", "carried"];
 const GATEWAY: &[&str] = &["--features", FEATURES, "--test", "gateway"];
 const IDENTITY: &[&str] = &["--features", FEATURES, "--test", "identity"];
 const RULES: &[&str] = &["--features", FEATURES, "--test", "rules"];
@@ -313,6 +314,49 @@ pub(super) const HTTP_BUGS: &[Planted] = &[
         package: "onetake-cli",
         target: &["--bin", "onetake"],
         test: "commands::demo::tests::a_demo_whose_promises_held_succeeds",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "large-answer-ends-unrecorded",
+        story: "Whoever has a large answer whole takes its order for recorded, and it is not.",
+        edits: &[Edit {
+            file: "crates/http/src/carry.rs",
+            find: "        if !is_settled {\n",
+            replace: "        if !is_settled && false {\n",
+        }],
+        package: "onetake-http",
+        target: CARRIED,
+        test: "w12_a_large_answer_without_a_record_breaks_off",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "large-answer-dies-with-its-caller",
+        story: "A caller who hangs up on a large answer cancels the order that makes it.",
+        edits: &[Edit {
+            file: "crates/http/src/carry.rs",
+            find: "            let is_last = body.is_end_stream()",
+            replace: concat!(
+                "            if self.to.as_ref().is_some_and(Sender::is_closed) {\n",
+                "                return Ok(());\n            }\n",
+                "            let is_last = body.is_end_stream()",
+            ),
+        }],
+        package: "onetake-http",
+        target: CARRIED,
+        test: "x4_who_leaves_a_large_answer_cancels_nothing",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "busy-upstream-claims",
+        story: "While an upstream is busy, every refusal writes a claim and takes it back.",
+        edits: &[Edit {
+            file: "crates/http/src/gateway/proxy.rs",
+            find: "        self.target.upstream.is_busy().then(busy)\n",
+            replace: "        self.target.upstream.is_busy().then(busy).filter(|_| false)\n",
+        }],
+        package: "onetake-http",
+        target: GATEWAY,
+        test: "x15_a_busy_upstream_claims_nothing_and_replays_go_on",
         hang_is_caught: false,
     },
 ];

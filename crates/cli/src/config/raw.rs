@@ -220,7 +220,7 @@ options! {
         /// What happens when the store cannot be reached: `refuse` with a 503, or `pass`
         /// unprotected.
         store_down: StoreDown = "\"refuse\"",
-        /// How long the upstream may take; past it the outcome is unknown.
+        /// How long all that is kept of an answer may take; past it the outcome is unknown.
         timeout: Span = "\"30s\"",
         /// How long a caller is kept; past it the execution goes on and the caller asks again.
         answer_within: Span,

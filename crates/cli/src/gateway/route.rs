@@ -1,7 +1,6 @@
 //! From the routes of a configuration to those of a gateway.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use http::Uri;
 use onetake_http::gateway::forward::HostSent;
@@ -13,9 +12,6 @@ use onetake_http::{Keyless, Mode, OnNoKey, Settings, StoreDown};
 
 use super::{TIMEOUT, dialect};
 use crate::config::{self, Config, ConfigErrors, KeyUse, RouteConfig, RouteSettings};
-
-/// What the engine waits longer than the gateway itself, so that the gateway says it first.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// Every route of `config`.
 pub(super) fn routes(config: &Config) -> Result<Vec<Route>, ConfigErrors> {
@@ -31,6 +27,7 @@ pub(super) fn routes(config: &Config) -> Result<Vec<Route>, ConfigErrors> {
             pattern: given.pattern.clone(),
             upstream,
             timeout: given.settings.policy.timeout().unwrap_or(TIMEOUT),
+            request_bytes_max: given.settings.max_request,
             operation: given.operation.clone(),
             settings: settings.map_err(at)?,
             forward_key: match given.settings.forward_key {
@@ -88,10 +85,10 @@ fn probed(
 
 fn settings(config: &Config, given: &RouteConfig) -> Result<Settings, String> {
     let RouteSettings { policy, fingerprint, .. } = &given.settings;
-    // The gateway keeps the limit itself, and knows then what was sent.
-    let timeout = policy.timeout().unwrap_or(TIMEOUT).saturating_add(GRACE);
+    // The gateway keeps the limit itself: it knows then what was sent, and lets an answer that
+    // has begun go on.
     let builder = Settings::builder(dialect::of(&given.settings.dialect))
-        .policy(policy.to_builder().timeout(timeout))
+        .policy(policy.to_builder().no_timeout())
         .ignore(fingerprint.ignore.iter().cloned())
         .query(fingerprint.query)
         .json(fingerprint.json)

@@ -90,6 +90,7 @@ fn gateway(store: Embedded, upstream: SocketAddr) -> Gateway {
         pattern: Pattern::parse(&format!("POST {}", service::PATH)).expect("a pattern"),
         upstream: ProxyUpstream::new(base, UpstreamOptions::default()).expect("an upstream"),
         timeout: Duration::from_secs(30),
+        request_bytes_max: onetake_http::BODY_BYTES_MAX,
         operation: None,
         settings: Some(Settings::default()),
         forward_key: ForwardKey::Raw,

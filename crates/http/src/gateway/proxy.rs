@@ -6,10 +6,12 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use onetake_core::{Address, Code, Key, Operation, Scope};
 use onetake_engine::Attempt;
@@ -29,6 +31,7 @@ use crate::execute::{Ended, Live, Read, is_stream, read};
 use crate::idempotency::Idempotency;
 use crate::identity::{Identity, PRINCIPAL_HEADER, TENANT_HEADER};
 use crate::reply::refuse;
+use crate::settings::Mode;
 use crate::walk::{Handler, Learned, Unsettled};
 
 const ATTEMPT: HeaderName = HeaderName::from_static("onetake-attempt");
@@ -58,6 +61,7 @@ pub(super) struct Target {
     pub(super) upstream: ProxyUpstream,
     pub(super) timeout: Duration,
     forward_key: ForwardKey,
+    request_bytes_max: usize,
     pub(super) response_bytes_max: usize,
     pub(super) probe: Option<Probe>,
     pub(super) shared: Arc<Shared>,
@@ -88,6 +92,11 @@ impl Target {
             upstream: route.upstream.clone(),
             timeout: route.timeout,
             forward_key: route.forward_key,
+            // Who is only watched is refused nothing.
+            request_bytes_max: match &route.settings {
+                Some(own) if own.mode == Mode::Observe => usize::MAX,
+                Some(_) | None => route.request_bytes_max,
+            },
             response_bytes_max: route.settings.as_ref().map_or(0, |own| own.response_bytes_max),
             probe: route.probe.clone(),
             shared,
@@ -194,19 +203,12 @@ impl Proxy {
         let target = &*self.target;
         let upstream = target.upstream.authority();
         tracing::warn!(%error, %upstream, "an upstream did not answer");
-        let soon = |code, detail: &'static str| {
-            let retry_after = Some(Duration::from_secs(1));
-            refuse(&Refused { code, detail: detail.into(), retry_after }, &target.dialect)
-        };
         match error {
-            SendError::NotSent { .. } => Ended::NotSent(soon(
-                Code::UpstreamUnreachable,
-                "the upstream cannot be reached; nothing was sent",
-            )),
-            SendError::Busy => Ended::NotSent(soon(
-                Code::Busy,
-                "too many requests to the upstream at once; nothing was sent",
-            )),
+            SendError::NotSent { .. } => {
+                let detail = "the upstream cannot be reached; nothing was sent";
+                Ended::NotSent(refuse(&soon(Code::UpstreamUnreachable, detail), &target.dialect))
+            }
+            SendError::Busy => Ended::NotSent(refuse(&busy(), &target.dialect)),
             SendError::Unknown { why: SentCause::Timeout } => self.too_slow(),
             SendError::Unknown { .. } => Ended::Unknown(target.refused(
                 Code::UpstreamFailed,
@@ -230,6 +232,12 @@ impl Handler<Incoming> for Proxy {
     async fn call(self, request: Request<DoorBody<Incoming>>) -> Answered {
         let is_keyed = request.extensions().get::<Attempt>().is_some();
         let deadline = Instant::now() + self.target.timeout;
+        // What has a key was read whole, within the bounds of its route.
+        let bytes_max = self.target.request_bytes_max;
+        if !is_keyed && let Err(refused) = ask::announced(request.body(), bytes_max) {
+            return Ended::NotSent(refuse(&refused, &self.target.dialect));
+        }
+        let (request, is_too_long) = bounded(request, bytes_max);
         let request = match self.addressed(request) {
             Ok(request) => request,
             Err(UriError::NoPath | UriError::TooLong) => {
@@ -243,6 +251,9 @@ impl Handler<Incoming> for Proxy {
         let within = self.target.timeout;
         let response = match self.target.upstream.send_in(place, request, within).await {
             Ok(response) => response,
+            Err(_) if is_too_long.is_some_and(|it| it.load(Ordering::SeqCst)) => {
+                return Ended::Unknown(refuse(&ask::too_large(bytes_max), &self.target.dialect));
+            }
             Err(error) => return self.broken(error),
         };
         let (mut parts, body) = response.into_parts();
@@ -257,9 +268,35 @@ impl Handler<Incoming> for Proxy {
         }
     }
 
+    fn busy(&self) -> Option<Refused> {
+        self.target.upstream.is_busy().then(busy)
+    }
+
     async fn learn(self, unsettled: Unsettled<'_>) -> Learned {
         probe::learn(&self, unsettled).await
     }
+}
+
+/// A request whose body breaks off after so many bytes, if it does not say how long it is, and
+/// where that is noted.
+fn bounded(
+    request: Request<DoorBody<Incoming>>,
+    bytes_max: usize,
+) -> (Request<DoorBody<Incoming>>, Option<Arc<AtomicBool>>) {
+    if request.body().size_hint().upper().is_some() {
+        return (request, None);
+    }
+    let is_passed = Arc::new(AtomicBool::new(false));
+    let noted = Arc::clone(&is_passed);
+    (request.map(|body| body.bounded(bytes_max, noted)), Some(is_passed))
+}
+
+fn soon(code: Code, detail: &'static str) -> Refused {
+    Refused { retry_after: Some(Duration::from_secs(1)), ..Refused::new(code, detail) }
+}
+
+fn busy() -> Refused {
+    soon(Code::Busy, "too many requests to the upstream at once; nothing was sent")
 }
 
 pub(super) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {

@@ -351,7 +351,13 @@ where
         self.0.base.authority().expect("invariant: an upstream has a host")
     }
 
-    /// A place for one request, if there is one: to be had before a key is claimed.
+    /// Whether it has as many requests as it may.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.0.places.available_permits() == 0
+    }
+
+    /// A place for one request, if there is one.
     #[must_use]
     pub fn try_place(&self) -> Option<Place> {
         let permit = Arc::clone(&self.0.places).try_acquire_owned().ok()?;

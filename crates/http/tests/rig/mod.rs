@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "tests, each of which uses a part of it")]
 
 use std::collections::{HashMap, VecDeque};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub(crate) enum Act {
     BreakOff(String),
     /// Reads the request, rings, waits to be let go, and answers.
     Wait(String),
+    /// Answers in two parts, and waits to be let go between them.
+    InTwo(String, String),
     /// Reads the request and never answers.
     Hang,
 }
@@ -61,6 +64,9 @@ struct Play {
     got: Mutex<Vec<Got>>,
     arrived: Notify,
     go_on: Notify,
+    /// Whether the other end was still there for the second part of an answer.
+    listened: Mutex<Vec<bool>>,
+    parted: Notify,
 }
 
 /// An upstream that speaks just enough HTTP/1.1, byte by byte, to misbehave.
@@ -103,6 +109,12 @@ impl Backend {
 
     pub(crate) async fn arrived(&self) {
         self.play.arrived.notified().await;
+    }
+
+    /// Whether somebody listened to the second part of an answer.
+    pub(crate) async fn was_heard(&self) -> bool {
+        self.play.parted.notified().await;
+        self.play.listened.lock().unwrap().pop().unwrap()
     }
 
     pub(crate) fn go_on(&self) {
@@ -159,6 +171,15 @@ async fn converse(mut stream: TcpStream, play: Arc<Play>) {
             Some(Act::Wait(text)) => {
                 play.go_on.notified().await;
                 text
+            }
+            Some(Act::InTwo(first, second)) => {
+                let _ = stream.write_all(first.as_bytes()).await;
+                play.go_on.notified().await;
+                let left = stream.try_read(&mut [0]);
+                let is_there = left.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+                play.listened.lock().unwrap().push(is_there);
+                play.parted.notify_one();
+                second
             }
             Some(Act::Hang) => std::future::pending().await,
         };
@@ -227,6 +248,7 @@ pub(crate) fn route(pattern: &str, address: SocketAddr, settings: Option<Setting
         pattern: Pattern::parse(pattern).unwrap(),
         upstream: upstream(address),
         timeout: Duration::from_secs(30),
+        request_bytes_max: onetake_http::BODY_BYTES_MAX,
         operation: None,
         settings,
         forward_key: ForwardKey::Raw,
@@ -277,10 +299,15 @@ impl Rig {
         Request::builder().method(method).uri(format!("http://{}{path}", self.address))
     }
 
-    pub(crate) async fn post(&self, path: &str, key: &str, body: &str) -> Heard {
+    /// A request with a key.
+    pub(crate) fn keyed(&self, path: &str, key: &str, body: &str) -> Request<Full<Bytes>> {
         let request = self.request("POST", path).header("idempotency-key", key);
         let request = request.header("content-type", "application/json");
-        self.send(request.body(Full::new(body.to_owned().into())).unwrap()).await
+        request.body(Full::new(body.to_owned().into())).unwrap()
+    }
+
+    pub(crate) async fn post(&self, path: &str, key: &str, body: &str) -> Heard {
+        self.send(self.keyed(path, key, body)).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Heard {
