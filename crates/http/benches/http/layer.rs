@@ -2,12 +2,15 @@
 //!
 //! A new key costs two durable writes. To show how much of it is the disk, the same layer is
 //! measured on the store in memory, the store without any HTTP, and how long processors work for
-//! one request: what is beyond that is waiting.
+//! one request: what is beyond that is waiting. Both together on the same cores can be no quicker
+//! than their times added up, which is shown as a rate.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use onetake_stores::Embedded;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
 
 use crate::load::{Load, Turn, replays, warm};
 use crate::peer::Peer;
@@ -48,6 +51,35 @@ pub(crate) fn beside(name: &str, unit: &'static str, ours: &[f64], base: &[f64],
     Case::new(name, unit, &mut ours.to_vec(), &mut base.to_vec(), bar)
 }
 
+/// The rate of something whose parts, each alone, have these: their times are added up.
+pub(crate) fn added_up(parts: [&[f64]; 2]) -> Vec<f64> {
+    let [one, other] = parts;
+    one.iter().zip(other).map(|(one, other)| 1.0 / (1.0 / one + 1.0 / other)).collect()
+}
+
+/// A store without any HTTP, as many tasks as there are connections, and its rates.
+pub(crate) struct Alone {
+    runtime: Runtime,
+    store: Embedded,
+    keys: Arc<AtomicU64>,
+    pub(crate) rates: Vec<f64>,
+}
+
+impl Alone {
+    pub(crate) fn new(folder: &TempDir) -> Self {
+        let (runtime, keys) = (runtime(), Arc::new(AtomicU64::new(0)));
+        let store = Embedded::open(folder.path()).expect("an empty folder");
+        Self { runtime, store, keys, rates: Vec::new() }
+    }
+
+    pub(crate) fn take(&mut self, plan: &Plan) -> f64 {
+        let turn =
+            new_keys(&self.runtime, &self.store, TASKS, &self.keys, for_span(plan.span)).rate();
+        self.rates.push(turn);
+        turn
+    }
+}
+
 /// Everybody's turns.
 #[derive(Default)]
 struct Measured {
@@ -64,22 +96,20 @@ fn measure(plan: &Plan) -> Measured {
     let handler = Peer::start(&["plain"]);
     let layer = Peer::start(&["layer", path]);
     let in_memory = Peer::start(&["layer-in-memory"]);
-    let (runtime, keys) = (runtime(), Arc::new(AtomicU64::new(0)));
-    let store = Embedded::open(folders[1].path()).expect("an empty folder");
+    let mut store = Alone::new(&folders[1]);
     // Nobody's first requests count.
     for peer in [&handler, &layer, &in_memory] {
         load.new_keys(peer.address, plan.span);
     }
     let mut measured = Measured::default();
     for round in 0..plan.rounds {
-        let Measured { bare, replay, fresh, in_memory: quick, store: swaps } = &mut measured;
+        let Measured { bare, replay, fresh, in_memory: quick, .. } = &mut measured;
         bare.take(&handler, || load.new_keys(handler.address, plan.span));
         warm(layer.address);
         replay.take(&layer, || replays(layer.address, plan.span));
         fresh.take(&layer, || load.new_keys(layer.address, plan.span));
         quick.take(&in_memory, || load.new_keys(in_memory.address, plan.span));
-        let alone = new_keys(&runtime, &store, TASKS, &keys, for_span(plan.span)).rate();
-        swaps.push(alone);
+        let alone = store.take(plan);
         say(&format!(
             "round {round}: plain {:.0}/s, replay {:.0}/s, new keys {:.0}/s, in memory {:.0}/s; \
              the store alone {alone:.0}/s",
@@ -89,6 +119,7 @@ fn measure(plan: &Plan) -> Measured {
             quick.last(),
         ));
     }
+    measured.store = store.rates;
     measured
 }
 
@@ -111,6 +142,11 @@ pub(crate) fn cases(plan: &Plan) -> Vec<Case> {
         ms("layer: p99 of a new key; beside plain", &fresh.p99_ms, &bare.p99_ms),
         rate("layer: new keys, store in memory; beside plain", &in_memory.rates, Bar::None),
         rate("store: two swaps a key, 64 tasks, no HTTP; beside plain", &store, Bar::None),
+        rate(
+            "layer: new keys, if these two only add up; beside plain",
+            &added_up([&in_memory.rates, &store]),
+            Bar::None,
+        ),
         us("layer: processor time of a replay; beside plain", &replay),
         us("layer: processor time of a new key; beside plain", &fresh),
         us("layer: the same, store in memory; beside plain", &in_memory),

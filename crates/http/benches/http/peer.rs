@@ -42,9 +42,12 @@ pub(crate) fn play(role: &[String]) {
         ["layer-in-memory"] => drop(runtime.spawn(listen(listener, layered(Memory::new())))),
         ["proxy", upstream] => drop(runtime.spawn(proxy::serve(listener, address(upstream)))),
         ["gateway", upstream, folder] => {
-            let gateway = Arc::new(gateway(open(folder), address(upstream)));
-            let bounds = Listening::default();
-            drop(runtime.spawn(serve(listener, gateway, bounds, std::future::pending())));
+            let gateway = gateway(open(folder), address(upstream));
+            drop(runtime.spawn(front(listener, gateway)));
+        }
+        ["gateway-in-memory", upstream] => {
+            let gateway = gateway(Memory::new(), address(upstream));
+            drop(runtime.spawn(front(listener, gateway)));
         }
         _ => panic!("no role: {role:?}"),
     }
@@ -57,6 +60,10 @@ fn open(folder: &str) -> Embedded {
 
 fn address(text: &str) -> SocketAddr {
     text.parse().expect("an address")
+}
+
+async fn front(listener: TcpListener, gateway: Gateway) {
+    serve(listener, Arc::new(gateway), Listening::default(), std::future::pending()).await;
 }
 
 async fn listen(listener: TcpListener, app: Router) {
@@ -76,7 +83,7 @@ fn layered<S: Journal>(store: S) -> Router {
     service::app().layer(door.layer())
 }
 
-fn gateway(store: Embedded, upstream: SocketAddr) -> Gateway {
+fn gateway<S: Journal>(store: S, upstream: SocketAddr) -> Gateway {
     let parts = Parts {
         gate: Gate::Anonymous(AnonymousSettings::default().build().expect("its defaults")),
         forwarding: Forwarding::new(),
