@@ -20,6 +20,7 @@ mod tenant;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod usable;
 mod value;
 
 use std::path::Path;
@@ -31,8 +32,10 @@ use serde::{Serialize, Serializer};
 pub(crate) use auth::{AuthConfig, AuthMode, JwtConfig, JwtKeys, ScopeRule};
 pub(crate) use dialect::{BodyShape, BuiltIn, DialectConfig, DialectName, NoKey};
 pub(crate) use environment::Environment;
-pub(crate) use problem::{ConfigErrors, Place};
-pub(crate) use route::{ForwardKey, KeyUse, Mode, RouteConfig, RouteSettings, StoreDown};
+pub(crate) use problem::{ConfigErrors, Place, Problem};
+pub(crate) use route::{
+    FingerprintConfig, ForwardKey, KeyUse, Mode, RouteConfig, RouteSettings, StoreDown,
+};
 pub(crate) use schema::schema;
 pub(crate) use server::{AdminConfig, ServerConfig, StoreConfig};
 pub(crate) use shown::{in_flight_text, unknown_text};
@@ -42,7 +45,7 @@ pub(crate) use value::{Word, span_text};
 use problem::{Problems, nearest, quoted};
 use raw::Tenants;
 use raw::{Admin, Auth, Dialect, NOT_BUILT_IN, Route, SECTIONS, Section, Server, Settings, Store};
-use read::{Given, Options, read_table, refuse_unknown};
+use read::{Given, Options, read_table, refuse_unknown, sure};
 use tree::{Node, Table, Value};
 
 use crate::exit::Fault;
@@ -64,6 +67,56 @@ pub(crate) enum Source<'a> {
         /// The text.
         text: &'a str,
     },
+}
+
+/// What a configuration is read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To look at it or to change it: what it says must be right, and need not be enough.
+    Look,
+    /// To serve what it says: somebody must be able to use it.
+    Serve,
+    /// To serve an upstream that was typed, with the listeners and the store that it names.
+    Front,
+}
+
+/// A configuration that was read, and what is wrong with it so far.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    config: Config,
+    problems: Problems,
+    has_routes: bool,
+}
+
+impl Reading {
+    /// As far as it can be understood. What could not be read is as it is built in.
+    pub(crate) const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whether it describes routes, be they right or wrong.
+    pub(crate) const fn has_routes(&self) -> bool {
+        self.has_routes
+    }
+
+    /// Whether nothing is wrong so far with who may call.
+    pub(crate) fn knows_callers(&self) -> bool {
+        !self.problems.is_in("auth") && !self.problems.is_in("tenant")
+    }
+
+    /// Adds what was found out later.
+    pub(crate) fn refuse(&mut self, errors: ConfigErrors) {
+        self.problems.later(errors);
+    }
+
+    /// The configuration.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, each with its place.
+    pub(crate) fn finish(mut self) -> Result<Config, ConfigErrors> {
+        self.config.warnings = self.problems.warnings();
+        self.problems.or(self.config)
+    }
 }
 
 /// A configuration that was checked.
@@ -89,6 +142,9 @@ pub(crate) struct Config {
     pub(crate) upstream: Option<Uri>,
     /// Which requests go where.
     pub(crate) routes: Vec<RouteConfig>,
+    /// What works and is hardly meant.
+    #[serde(skip)]
+    pub(crate) warnings: Vec<Problem>,
 }
 
 fn dialects_shown<S: Serializer>(all: &[Arc<DialectConfig>], to: S) -> Result<S::Ok, S::Error> {
@@ -96,7 +152,7 @@ fn dialects_shown<S: Serializer>(all: &[Arc<DialectConfig>], to: S) -> Result<S:
 }
 
 impl Config {
-    /// Reads, overlays and checks the configuration of `source`.
+    /// Reads, overlays and checks the configuration of `source`, to look at it.
     ///
     /// # Errors
     /// Everything that is wrong with it, each with its place.
@@ -104,6 +160,18 @@ impl Config {
         source: Source<'_>,
         environment: &Environment,
     ) -> Result<Self, ConfigErrors> {
+        Self::read(source, environment, Purpose::Look)?.finish()
+    }
+
+    /// Reads and overlays the configuration of `source`, and checks what `purpose` asks for.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, where it cannot be understood at all.
+    pub(crate) fn read(
+        source: Source<'_>,
+        environment: &Environment,
+        purpose: Purpose,
+    ) -> Result<Reading, ConfigErrors> {
         let mut problems = match source {
             Source::File(path) => Problems::of(&path.display().to_string(), tree::read_file(path)?),
             Source::Text { name, text } => Problems::of(name, text.to_owned()),
@@ -116,8 +184,9 @@ impl Config {
         if !is_toml {
             return Err(problems.into());
         }
-        let config = written.check(environment, &mut problems);
-        problems.or(config)
+        let has_routes = table.get("route").is_some();
+        let config = written.check(environment, purpose, &mut problems);
+        Ok(Reading { config, problems, has_routes })
     }
 
     /// A problem that was found later, at the place where its cause was given.
@@ -179,23 +248,52 @@ impl Written {
         }
     }
 
-    fn check(self, environment: &Environment, problems: &mut Problems) -> Config {
+    fn check(self, environment: &Environment, purpose: Purpose, problems: &mut Problems) -> Config {
+        let is_served = purpose != Purpose::Look;
+        let listens = [&self.server.listen, &self.admin.listen].map(|given| sure(given.clone()));
+        let mode = sure(self.auth.mode.clone());
+        let first_route = self.routes.first().map(|(given, _)| given.spot.clone());
         let auth = auth::auth(self.auth, environment, problems);
+        let tenants = tenant::tenants(self.tenants, problems);
         let dialects = dialect::dialects(self.dialects, problems);
-        let grounds =
-            route::Grounds { dialects: &dialects, defaults: &self.defaults, scope: auth.scope };
+        let held = is_served.then(|| usable::held(&mode, &tenants, problems)).flatten();
+        let grounds = route::Grounds {
+            dialects: &dialects,
+            defaults: &self.defaults,
+            scope: auth.scope,
+            held,
+        };
         let upstream = self.defaults.upstream.as_ref().map(|given| given.value.0.clone());
-        Config {
+        let is_required = |own: &Settings| own.requires.is_some();
+        let asks_for_scopes = is_required(&self.defaults)
+            || self.routes.iter().any(|(_, own)| is_required(own))
+            || problems.is_in("route")
+            || problems.is_in("defaults");
+        let config = Config {
             server: server::server(self.server, problems),
             admin: server::admin(self.admin, environment, problems),
             store: server::store(self.store, problems),
-            tenants: tenant::tenants(self.tenants, problems),
             defaults: route::settings(Settings::default(), &grounds, problems),
             upstream,
             routes: route::routes(self.routes, &grounds, problems),
             dialects: dialects.values().cloned().collect(),
+            tenants,
             auth,
+            warnings: Vec::new(),
+        };
+        if is_served {
+            let [server, admin] = &listens;
+            let has_gateway = first_route.is_some() || purpose == Purpose::Front;
+            usable::listeners(server, admin, has_gateway, problems);
+            usable::keys(&mode, &config.tenants, first_route.as_ref(), problems);
+            if first_route.is_some() && !asks_for_scopes {
+                usable::asked_for(&config.tenants, problems);
+            }
+            if !has_gateway && !problems.is_in("route") {
+                usable::no_route(config.admin.listen, problems);
+            }
         }
+        config
     }
 }
 

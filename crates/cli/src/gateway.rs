@@ -21,7 +21,7 @@ use onetake_http::identity::{AnonymousSettings, ApiKeys, Gate};
 use onetake_http::{BUFFERED_BYTES_MAX, Dialect, Keyless, OnNoKey, Settings};
 
 pub(crate) use self::auth::tenants;
-use crate::config::{Config, ConfigErrors};
+use crate::config::{Config, ConfigErrors, Environment, Purpose, Source};
 
 /// Requests at once, where nothing is configured.
 const REQUESTS_MAX: usize = 10_000;
@@ -76,11 +76,29 @@ pub(crate) fn shortest(upstream: Uri) -> Result<Plan> {
     Ok(Plan { parts, routes, listening: Listening::default(), keys: None })
 }
 
+/// Reads what `source` says, to serve it.
+///
+/// # Errors
+/// Everything that is wrong with it, also what only the gateway can tell, each with its place.
+pub(crate) fn load(
+    source: Source<'_>,
+    environment: &Environment,
+) -> Result<(Config, Option<Plan>), ConfigErrors> {
+    let mut reading = Config::read(source, environment, Purpose::Serve)?;
+    // What is wrong already would only be said again, in other words.
+    if reading.has_routes() && reading.knows_callers() {
+        auth::gate(reading.config()).map_or_else(|errors| reading.refuse(errors), drop);
+    }
+    let config = reading.finish()?;
+    let plan = of(&config)?;
+    Ok((config, plan))
+}
+
 /// What `config` describes; `None` when it has no routes and no upstream, and so no gateway.
 ///
 /// # Errors
 /// Everything that only the gateway can tell, each with its place.
-pub(crate) fn of(config: &Config) -> Result<Option<Plan>, ConfigErrors> {
+fn of(config: &Config) -> Result<Option<Plan>, ConfigErrors> {
     let routes = route::routes(config)?;
     if routes.is_empty() {
         return Ok(None);

@@ -52,16 +52,21 @@ pub(crate) fn failure(error: &anyhow::Error) -> String {
 
 /// A table: a head, then rows, each column as wide as its widest cell.
 pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
-    let head = head.map(str::to_owned);
-    let all: Vec<&[String; N]> = std::iter::once(&head).chain(rows).collect();
-    let widths: [usize; N] = std::array::from_fn(|column| {
-        all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
-    });
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:0$}", width + GAP));
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.to_vec()).collect();
+    table_of(&head.map(str::to_owned), &rows)
+}
+
+/// The same with as many columns as its head has.
+pub(crate) fn table_of(head: &[String], rows: &[Vec<String>]) -> String {
+    let all: Vec<&[String]> = std::iter::once(head).chain(rows.iter().map(Vec::as_slice)).collect();
+    let width =
+        |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |row: &[String]| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:0$}", width + GAP));
         cells.collect::<String>().trim_end().to_owned()
     };
-    all.into_iter().map(line).collect::<Vec<_>>().join("\n")
+    all.iter().map(|row| line(row)).collect::<Vec<_>>().join("\n")
 }
 
 /// Lines of a name and a value.

@@ -45,13 +45,14 @@ store     embedded:./onetake-data
 auth      api-key
 tenants   1
 dialects  house
+upstream  http://127.0.0.1:9000/
 
-MATCH         OPERATION       UPSTREAM                DIALECT  KEY       RETENTION  LEASE  \
-IN FLIGHT  UNKNOWN  TIMEOUT  MODE
-POST /orders  orders.create   http://127.0.0.1:9000/  house    required  24h        30s    \
-wait 10s   hold     30s      enforce
-* /**         passes through  http://127.0.0.1:9000/  -        -         -          -      \
--          -        -        -
+MATCH         OPERATION       REQUIRES      DIALECT  KEY       FINGERPRINT
+POST /orders  orders.create   orders:write  house    required  json body without /client_time
+* /**         passes through  orders:write  -        -         -
+
+On every route as built in: retention 24h, lease 30s, in flight wait 10s, unknown hold,
+  mode enforce, scope principal, timeout 30s
 ";
     assert_eq!(text(&output.stdout), expected);
     assert!(!folder.path().join("onetake-data").exists(), "it opens nothing");
@@ -68,6 +69,15 @@ fn onetake_toml_is_read_from_here_and_must_be_there() {
     let empty = check(folder.path(), &[]);
     assert_eq!(empty.status.code(), Some(0));
     assert!(text(&empty.stdout).ends_with("routes   none: no request is passed on\n"));
+    let warning = "warning: onetake.toml: there is no [[route]], so `onetake serve` opens no \
+                   gateway: only the admin surface, on 127.0.0.1:8081; add a [[route]], or use \
+                   `onetake serve --upstream URL`\n";
+    assert_eq!(text(&empty.stderr), warning);
+    let json = check(folder.path(), &["--json"]);
+    assert_eq!((json.status.code(), text(&json.stderr)), (Some(0), ""));
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["warnings"][0]["place"]["file"], "onetake.toml");
+    assert!(json["warnings"][0]["what"].as_str().unwrap().starts_with("there is no [[route]]"));
 }
 
 #[test]
@@ -147,4 +157,221 @@ fn the_schema_can_be_printed() {
     let schema: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     assert_eq!(schema["properties"]["defaults"]["properties"]["lease"]["default"], "30s");
+}
+
+/// What `check` and `serve` say of this file, which both must refuse.
+fn refused(file: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("onetake.toml"), file).unwrap();
+    let checked = check(folder.path(), &[]);
+    assert_eq!(checked.status.code(), Some(2), "{file}\n{}", text(&checked.stderr));
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_onetake"));
+    let served = serve.arg("serve").current_dir(folder.path()).output().unwrap();
+    assert_eq!(served.status.code(), Some(2), "{file}\n{}", text(&served.stderr));
+    assert_eq!(text(&served.stderr), format!("error: {}", text(&checked.stderr)));
+    assert!(!folder.path().join("onetake-data").exists(), "nothing was opened");
+    text(&checked.stderr).lines().map(str::to_owned).collect()
+}
+
+const UPSTREAM: &str = "[defaults]\nupstream = \"http://127.0.0.1:9\"\n";
+const ORDERS: &str = "[[route]]\nmatch = \"POST /orders\"\n";
+const ANONYMOUS: &str = "[auth]\nmode = \"anonymous\"\n";
+
+/// A tenant with one key and these further lines.
+fn tenant(name: &str, more: &str) -> String {
+    let digits = name.bytes().next().map(|byte| format!("{byte:02x}")).unwrap().repeat(32);
+    format!("[[tenant]]\nname = \"{name}\"\nkeys = [\"sha256:{digits}\"]\n{more}")
+}
+
+/// Callers that must have a key, and nobody has one: the file serves nobody.
+#[test]
+fn keys_that_nobody_has_are_refused_with_what_to_do() {
+    let what = "auth.mode: callers prove who they are by an API key, and no tenant has one; make \
+                one with `onetake tenant add NAME`, or say mode = \"anonymous\" under [auth] if \
+                everybody may call";
+    let by_default = format!("{UPSTREAM}{ORDERS}");
+    assert_eq!(refused(&by_default), [format!("onetake.toml:3:1: {what}")]);
+    let given = format!("[auth]\nmode = \"api-key\"\n{by_default}[[tenant]]\nname = \"a\"\n");
+    assert_eq!(refused(&given), [format!("onetake.toml:2:8: {what}")]);
+    let wrong = format!("{by_default}[[tenant]]\nname = \"a\"\nkeys = [\"x\"]\n");
+    let told = refused(&wrong);
+    assert_eq!(told.len(), 1, "a key that cannot be read is not missing as well: {told:?}");
+    let misspelt = format!("[auth]\nmode = \"apikey\"\nheader = \"X-Key\"\n{by_default}");
+    let told = refused(&misspelt);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].ends_with("did you mean `api-key`?"), "{told:?}");
+}
+
+#[test]
+fn two_listeners_on_one_address_are_refused() {
+    for (server, admin) in [
+        ("127.0.0.1:8085", "127.0.0.1:8085"),
+        ("0.0.0.0:8085", "127.0.0.1:8085"),
+        ("[::]:8085", "127.0.0.1:8085"),
+    ] {
+        let file = format!("[server]\nlisten = \"{server}\"\n[admin]\nlisten = \"{admin}\"\n");
+        let what = format!(
+            "onetake.toml:4:10: admin.listen: callers ({server}) and operators ({admin}) cannot \
+             have one address; give `server.listen` and `admin.listen` different ports"
+        );
+        assert_eq!(refused(&file), [what]);
+    }
+    let told = refused("[server]\nlisten = \"127.0.0.1:8081\"\n");
+    assert!(told[0].starts_with("onetake.toml:2:10: server.listen: callers"), "{told:?}");
+}
+
+/// A scope that nobody has would shut a route to everybody.
+#[test]
+fn a_scope_that_nobody_has_is_refused_with_the_nearest() {
+    let tenants = tenant("acme", "scopes = [\"orders:write\", \"orders:read\"]\n")
+        + &tenant("globex", "scopes = [\"orders:read\"]\n");
+    let file = format!("{UPSTREAM}{ORDERS}requires = \"order:write\"\n{tenants}");
+    let expected = "onetake.toml:5:12: route[0].requires: no tenant and no key has the scope \
+                    `order:write`, so nobody could call this; they have orders:read, \
+                    orders:write; did you mean `orders:write`?";
+    assert_eq!(refused(&file), [expected]);
+    let folder = tempfile::tempdir().unwrap();
+    let all = format!("{UPSTREAM}{ORDERS}requires = \"any:thing\"\n{}", tenant("acme", ""));
+    fs::write(folder.path().join("onetake.toml"), all).unwrap();
+    assert_eq!(check(folder.path(), &[]).status.code(), Some(0), "one tenant may do everything");
+}
+
+/// A key with more scopes than its tenant is told where it stands.
+#[test]
+fn a_key_with_more_scopes_than_its_tenant_is_told_with_its_line() {
+    let hash = format!("sha256:{}", "ab".repeat(32));
+    let file = format!(
+        "{UPSTREAM}{ORDERS}requires = \"a\"\n[[tenant]]\nname = \"acme\"\nscopes = [\"a\"]\n\
+         keys = [{{ hash = \"{hash}\", scopes = [\"a\", \"b\"] }}]\n"
+    );
+    let told = refused(&file);
+    let expected = "onetake.toml:9:102: tenant[0].keys[0].scopes: a key has no more scopes than \
+                    its tenant, which has no `b`; add it to the scopes at onetake.toml:8:10";
+    assert_eq!(told.len(), 1);
+    assert!(told[0].starts_with(expected), "{told:?}");
+}
+
+/// Safe methods have no keys, so a route that asks for one there protects nothing.
+#[test]
+fn a_key_that_is_required_of_safe_methods_only_is_refused() {
+    let route = "[[route]]\nmatch = \"GET,HEAD /orders\"\nkey = \"required\"\n";
+    let expected = "onetake.toml:7:7: route[0].key: GET,HEAD changes nothing, so a key is neither \
+                    asked for nor looked at; remove `key`, or match a method that changes \
+                    something, such as POST";
+    assert_eq!(refused(&format!("{ANONYMOUS}{UPSTREAM}{route}")), [expected]);
+    let folder = tempfile::tempdir().unwrap();
+    let inherited = route.replace("key = \"required\"\n", "");
+    let file = format!("{ANONYMOUS}{UPSTREAM}key = \"required\"\n{inherited}");
+    fs::write(folder.path().join("onetake.toml"), file).unwrap();
+    assert_eq!(check(folder.path(), &[]).status.code(), Some(0), "it only inherits it");
+}
+
+/// Whoever mends a file mends all of it at once.
+#[test]
+fn everything_that_is_wrong_is_told_at_once_and_nothing_that_follows_from_it() {
+    let routes =
+        ["POST /a/{x}", "POST /a/{y}", "POST,PUT /b", "PUT,PATCH /b", "GET /c", "POST /a/{z}"];
+    let route = |pattern: &&str| format!("[[route]]\nmatch = \"{pattern}\"\n");
+    let routes: String = routes.iter().map(route).collect();
+    let jwt = "[auth]\nmode = \"jwt\"\njwks = \"https://login.example/keys\"\n";
+    let file = format!("{jwt}[defaults]\nupstream = \"127.0.0.1:9000\"\n{routes}lease = \"2h\"\n");
+    let told = refused(&file);
+    let expected = [
+        "onetake.toml:2:8: `",
+        "onetake.toml:5:12: defaults.upstream: expected a URL such as \"http://127.0.0.1:9000\"; \
+         did you mean `http://127.0.0.1:9000`?",
+        "onetake.toml:9:9: route[1].match: the routes `POST /a/{x}` and `POST /a/{y}` match the \
+         same requests; keep one of them (the other is at onetake.toml:7:9)",
+        "onetake.toml:13:9: route[3].match: the routes `POST,PUT /b` and `PATCH,PUT /b` match",
+        "onetake.toml:17:9: route[5].match: the routes `POST /a/{x}` and `POST /a/{z}` match",
+        "onetake.toml:18:9: route[5].lease: 2h is out of bounds",
+    ];
+    assert_eq!(told.len(), expected.len(), "{told:#?}");
+    for (told, expected) in told.iter().zip(expected) {
+        assert!(told.starts_with(expected), "{told}\nis not\n{expected}");
+    }
+    let misspelt = format!("{ANONYMOUS}[defaults]\nupsteam = \"http://x\"\n{ORDERS}");
+    let told = refused(&misspelt);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].ends_with("did you mean `upstream`?"), "{told:?}");
+}
+
+/// What a route says beside the usual is in the table, and it fits a terminal.
+#[test]
+fn the_table_shows_what_differs_and_leaves_out_what_is_built_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!(
+        "{}{UPSTREAM}{ORDERS}requires = \"orders:write\"\nscope = \"tenant\"\n\
+         unknown = \"probe GET /status/{{key}}\"\n\
+         fingerprint = {{ ignore = [\"/at\"], query = true }}\n\
+         [[route]]\nmatch = \"* /**\"\n",
+        tenant("acme", "scopes = [\"orders:write\"]\n")
+    );
+    fs::write(folder.path().join("onetake.toml"), file).unwrap();
+    let output = check(folder.path(), &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "");
+    let expected = "\
+server    127.0.0.1:8080
+admin     127.0.0.1:8081, token kept in a file
+store     embedded:./onetake-data
+auth      api-key
+tenants   1
+upstream  http://127.0.0.1:9/
+
+POST /orders
+  operation    by match
+  requires     orders:write
+  unknown      probe GET /status/{key}
+  scope        tenant
+  fingerprint  json body + query without /at
+
+* /**
+  operation  passes through
+
+On every route as built in: dialect ietf, key by dialect, retention 24h, lease 30s,
+  in flight wait 10s, mode enforce, timeout 30s
+";
+    assert_eq!(text(&output.stdout), expected);
+    assert!(text(&output.stdout).lines().all(|line| line.chars().count() <= 100));
+    let json = check(folder.path(), &["--json"]);
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["warnings"], Value::Array(Vec::new()));
+    let settings = &json["config"]["routes"][0]["settings"];
+    assert_eq!(settings["probe"], "/status/{key}");
+    assert_eq!(
+        (&settings["requires"], &settings["scope"]),
+        (&"orders:write".into(), &"tenant".into())
+    );
+    let expected = serde_json::json!({ "ignore": ["/at"], "query": true, "json": true });
+    assert_eq!(settings["fingerprint"], expected);
+}
+
+/// A flag that cannot be meant is refused like an option, with what was probably meant.
+#[test]
+fn a_flag_that_cannot_be_meant_is_refused_with_a_hint() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onetake"));
+        let output = command.arg("serve").args(words).current_dir(folder.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", text(&output.stderr));
+        text(&output.stderr).to_owned()
+    };
+    let said = serve(&["--upstream", "127.0.0.1:9"]);
+    let expected = "error: --upstream: expected a URL such as \"http://127.0.0.1:9000\"; did you \
+                    mean `http://127.0.0.1:9`?\n";
+    assert_eq!(said, expected);
+    let said = serve(&["--upstream", "http://user:hunter2@x"]);
+    assert!(said.contains("--upstream: a URL with a user name") && !said.contains("hunter2"));
+    let said =
+        serve(&["--listen", "8080", "--admin-listen", "nowhere", "--store", "sqlite:hunter2"]);
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines.len(), 3, "all at once: {said}");
+    assert!(lines[0].contains("--admin-listen: `nowhere` is not an address"), "{said}");
+    assert!(lines[1].starts_with("--listen: `8080` is not"), "{said}");
+    assert!(lines[1].ends_with("did you mean `127.0.0.1:8080`?"), "{said}");
+    assert!(lines[2].contains("--store: not the URL of a store") && !said.contains("hunter2"));
+    let said = serve(&["--upstream", "http://127.0.0.1:9", "--listen", "127.0.0.1:8081"]);
+    assert!(said.starts_with("error: --listen: callers (127.0.0.1:8081) and operators"), "{said}");
+    assert!(!folder.path().join("onetake-data").exists(), "no store was made");
 }

@@ -3,18 +3,16 @@
 //!
 //! Opens no store and no listener, and shows no secret. Exit code 2 when anything is wrong.
 
+mod routes;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use onetake::Operation;
 
-use crate::config::{
-    Config, ConfigErrors, DEFAULT_FILE, Environment, KeyUse, Mode, RouteConfig, RouteSettings,
-    Source, in_flight_text, read_input, schema, span_text, unknown_text,
-};
+use crate::config::{Config, ConfigErrors, DEFAULT_FILE, Environment, Source, read_input, schema};
 use crate::exit::Exit;
 use crate::gateway;
-use crate::out::{lines, print, say, table};
+use crate::out::{lines, print, say};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -38,12 +36,14 @@ pub(crate) fn run(args: &Args) -> Result<Exit> {
         print(&serde_json::to_string_pretty(&schema())?);
         return Ok(Exit::Done);
     }
-    // Some of it only the gateway can judge, so one is made, and dropped before it does anything.
-    let checked = load(&args.config).and_then(|config| gateway::of(&config).map(|_| config));
-    match checked {
+    match load(&args.config) {
         Ok(config) => {
-            let shown = serde_json::json!({ "ok": true, "config": config });
+            let warnings = &config.warnings;
+            let shown = serde_json::json!({ "ok": true, "warnings": warnings, "config": config });
             say(args.json, &shown, || text(&config))?;
+            for warning in warnings.iter().filter(|_| !args.json) {
+                eprintln!("warning: {warning}");
+            }
             Ok(Exit::Done)
         }
         Err(errors) if args.json => {
@@ -61,12 +61,15 @@ pub(crate) fn run(args: &Args) -> Result<Exit> {
 
 fn load(path: &Path) -> Result<Config, ConfigErrors> {
     let environment = Environment::of_process();
-    if path == Path::new("-") {
-        let text = read_input(std::io::stdin().lock())?;
-        let source = Source::Text { name: "standard input", text: &text };
-        return Config::load(source, &environment);
-    }
-    Config::load(Source::File(path), &environment)
+    let input;
+    let source = if path == Path::new("-") {
+        input = read_input(std::io::stdin().lock())?;
+        Source::Text { name: "standard input", text: &input }
+    } else {
+        Source::File(path)
+    };
+    // Some of it only the gateway can judge, so one is made, and dropped before it does anything.
+    gateway::load(source, &environment).map(|(config, _)| config)
 }
 
 /// What would run, for people.
@@ -91,65 +94,7 @@ fn text(config: &Config) -> String {
         about.push(("routes", "none: no request is passed on".to_owned()));
         return lines(&about);
     }
-    let head = [
-        "MATCH",
-        "OPERATION",
-        "UPSTREAM",
-        "DIALECT",
-        "KEY",
-        "RETENTION",
-        "LEASE",
-        "IN FLIGHT",
-        "UNKNOWN",
-        "TIMEOUT",
-        "MODE",
-    ];
-    let rows: Vec<_> = config.routes.iter().map(row).collect();
-    format!("{}\n\n{}", lines(&about), table(head, &rows))
-}
-
-fn row(route: &RouteConfig) -> [String; 11] {
-    let (pattern, upstream) = (route.pattern.to_string(), route.upstream.to_string());
-    if route.passes_through {
-        let dash = || "-".to_owned();
-        let passes = "passes through".to_owned();
-        return [
-            pattern,
-            passes,
-            upstream,
-            dash(),
-            dash(),
-            dash(),
-            dash(),
-            dash(),
-            dash(),
-            dash(),
-            dash(),
-        ];
-    }
-    let RouteSettings { dialect, key, policy, mode, .. } = &route.settings;
-    let operation = route.operation.as_ref().map_or("by match", Operation::as_str).to_owned();
-    let key = match key {
-        KeyUse::ByDialect => "by dialect".to_owned(),
-        KeyUse::Required => "required".to_owned(),
-        KeyUse::Optional => "optional".to_owned(),
-        KeyUse::Fingerprint { window } => format!("fingerprint {}", span_text(*window)),
-    };
-    let mode = match mode {
-        Mode::Enforce => "enforce",
-        Mode::Observe => "observe",
-    };
-    [
-        pattern,
-        operation,
-        upstream,
-        dialect.as_str().to_owned(),
-        key,
-        span_text(policy.retention()),
-        span_text(policy.lease()),
-        in_flight_text(policy),
-        unknown_text(policy).to_owned(),
-        policy.timeout().map_or_else(|| "-".to_owned(), span_text),
-        mode.to_owned(),
-    ]
+    let shown = routes::shown(&config.routes);
+    about.extend(shown.shared.map(|upstream| ("upstream", upstream)));
+    format!("{}\n\n{}", lines(&about), shown.text)
 }

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use http::Uri;
 use onetake::Engine;
 use onetake::engine::{Limits, Mint};
 use onetake_console::{Desk, Guard, Hosts, Token, router};
@@ -26,9 +25,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
 use crate::admin::{self, AdminFile};
-use crate::config::{Config, DEFAULT_FILE, Environment, Source};
+use crate::config::{Config, DEFAULT_FILE, Environment, Purpose, Source};
 use crate::exit::Exit;
-use crate::gateway::{Plan, of, shortest};
+use crate::gateway::{Plan, load, shortest};
 use crate::reload;
 use crate::wiring::{self, AnyStore, Opening, StoreUrl};
 
@@ -45,19 +44,19 @@ pub(crate) struct Args {
     /// Put the gateway in front of this API: every POST, PUT, PATCH and DELETE with a key is
     /// executed once, everything else passes
     #[arg(long, value_name = "URL")]
-    upstream: Option<Uri>,
+    upstream: Option<String>,
     /// Where callers connect, in place of what is configured (127.0.0.1:8080); port 0 takes a free
     /// one
     #[arg(long, value_name = "ADDRESS")]
-    listen: Option<SocketAddr>,
+    listen: Option<String>,
     /// The store, in place of what is configured (embedded:./onetake-data): `embedded:PATH`, or
     /// `memory:` which is gone with this process
     #[arg(long, value_name = "URL")]
-    store: Option<StoreUrl>,
+    store: Option<String>,
     /// Where the admin surface listens, in place of what is configured (127.0.0.1:8081); port 0
     /// takes a free one
     #[arg(long, value_name = "ADDRESS")]
-    admin_listen: Option<SocketAddr>,
+    admin_listen: Option<String>,
     /// A further host, with its port, that requests to the admin surface may name
     #[arg(long = "admin-host", value_name = "HOST")]
     admin_hosts: Vec<String>,
@@ -76,31 +75,24 @@ impl Args {
         self.config.clone().or_else(|| self.upstream.is_none().then(usual).flatten())
     }
 
-    /// What is configured, with what was typed in its place.
-    fn config(&self, file: Option<&Path>) -> Result<Config> {
+    /// What is configured, with what was typed in its place, and what the gateway is made of, if
+    /// there is to be one.
+    fn load(&self, file: Option<&Path>) -> Result<(Config, Option<Plan>)> {
         let source = match file {
             Some(path) => Source::File(path),
             None => Source::Text { name: "the environment", text: "" },
         };
-        let mut config = Config::load(source, &Environment::of_process())?;
-        if let Some(listen) = self.listen {
-            config.server.listen = listen;
+        let environment = Environment::of_process()
+            .typed("--upstream", ["defaults", "upstream"], self.upstream.as_deref())
+            .typed("--listen", ["server", "listen"], self.listen.as_deref())
+            .typed("--store", ["store", "url"], self.store.as_deref())
+            .typed("--admin-listen", ["admin", "listen"], self.admin_listen.as_deref());
+        if self.upstream.is_none() {
+            return Ok(load(source, &environment)?);
         }
-        if let Some(store) = &self.store {
-            config.store.url = store.clone();
-        }
-        if let Some(listen) = self.admin_listen {
-            config.admin.listen = listen;
-        }
-        Ok(config)
-    }
-
-    /// What the gateway is made of, if there is to be one.
-    fn plan(&self, config: &Config) -> Result<Option<Plan>> {
-        match &self.upstream {
-            Some(upstream) => shortest(upstream.clone()).map(Some),
-            None => Ok(of(config)?),
-        }
+        let config = Config::read(source, &environment, Purpose::Front)?.finish()?;
+        let plan = config.upstream.clone().map(shortest).transpose()?;
+        Ok((config, plan))
     }
 }
 
@@ -116,8 +108,7 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
     // Before the file is read: whatever changes it from now on is noticed.
     let file = args.file();
     let seen = file.as_deref().and_then(reload::stamp);
-    let config = args.config(file.as_deref())?;
-    let plan = args.plan(&config)?;
+    let (config, plan) = args.load(file.as_deref())?;
     let store = wiring::open_with(&config.store, Opening::OrNew)?;
     let engine = Engine::with(store, limits(&config), Mint::default());
     engine.keep_house();
@@ -133,7 +124,7 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
         None => None,
     };
     admin.file.write(&admin.file_path)?;
-    say(&config.store.url, &admin, data.as_ref());
+    say(&config, &admin, data.as_ref());
     let reloading = data.as_ref().and_then(|data| data.keys.clone()).zip(file);
     let reloading = async {
         if let Some((keys, path)) = reloading {
@@ -205,7 +196,8 @@ async fn input_ended() {
 }
 
 /// Says where it listens: the line of the admin surface first, for whoever waits for it.
-fn say(store: &StoreUrl, admin: &Admin, data: Option<&Data>) {
+fn say(config: &Config, admin: &Admin, data: Option<&Data>) {
+    let store = &config.store.url;
     eprintln!("serving {store} at {}, see {}", admin.file.url, admin.file_path.display());
     match data {
         Some(data) => {
@@ -215,6 +207,9 @@ fn say(store: &StoreUrl, admin: &Admin, data: Option<&Data>) {
                     "all callers share one space of keys: whoever knows a key hears its answer; \
                      to keep them apart, name tenants in a configuration"
                 );
+            }
+            for warning in &config.warnings {
+                eprintln!("warning: {warning}");
             }
         }
         None => eprintln!("no gateway: there is no route and no --upstream"),

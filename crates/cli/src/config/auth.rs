@@ -87,7 +87,7 @@ pub(crate) struct AuthConfig {
     pub(crate) scope: ScopeRule,
     /// Whether the upstream sees the caller's credentials.
     pub(crate) forward_credentials: bool,
-    /// Where the mode was given.
+    /// Where the mode was given, or else the file.
     #[serde(skip)]
     pub(crate) place: Place,
 }
@@ -173,14 +173,18 @@ pub(crate) enum JwtKeys {
 /// Checks `[auth]`.
 pub(super) fn auth(raw: Auth, environment: &Environment, problems: &mut Problems) -> AuthConfig {
     let mode = sure(raw.mode.clone());
-    // Who changes the mode by a variable cannot take the options of the file back.
-    if !matches!(mode.spot, Spot::Variable(_)) {
+    // Who changes the mode by a variable cannot take the options of the file back. Where the mode
+    // cannot be read, nobody knows what belongs to it.
+    if !matches!(mode.spot, Spot::Variable(_)) && !problems.is_told("auth.mode") {
         refuse_other_modes(&raw, mode.value, problems);
     }
     let scope = sure(raw.scope.clone()).value;
     let forwards = raw.forward_credentials.as_ref().map(|given| given.value);
     let by_mode = mode.value != AuthModeChoice::ApiKey;
-    let place = problems.place(&mode.spot);
+    let place = match &mode.spot {
+        Spot::BuiltIn => problems.place(&Spot::Whole),
+        given @ (Spot::Byte(_) | Spot::Variable(_) | Spot::Whole) => problems.place(given),
+    };
     let mode = match mode.value {
         AuthModeChoice::ApiKey => AuthMode::ApiKey { header: raw.header.map(|given| given.value) },
         AuthModeChoice::Jwt => AuthMode::Jwt(Box::new(jwt(raw, &mode, environment, problems))),

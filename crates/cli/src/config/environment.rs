@@ -2,7 +2,8 @@
 //!
 //! `ONETAKE_DEFAULTS__RETENTION` gives `retention` in `[defaults]`: two underscores between levels.
 //! A variable with our prefix that is none of ours is refused, for it was surely meant to do
-//! something. Values are never quoted; they could be secrets.
+//! something. Values are never quoted; they could be secrets. Flags of a command that stand for an
+//! option are laid over it in the same way.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -31,7 +32,18 @@ const OTHERS: [&str; 7] = [
 
 /// The variables that were set when the program started; none when its value is not UTF-8.
 #[derive(Clone, Default)]
-pub(crate) struct Environment(BTreeMap<String, Option<String>>);
+pub(crate) struct Environment {
+    variables: BTreeMap<String, Option<String>>,
+    typed: Vec<Typed>,
+}
+
+/// A flag that was typed in place of an option.
+#[derive(Clone)]
+struct Typed {
+    flag: &'static str,
+    path: [&'static str; 2],
+    word: String,
+}
 
 impl Environment {
     /// That of this process.
@@ -44,26 +56,39 @@ impl Environment {
         let pair = |(name, value): (OsString, OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()))
         };
-        Self(pairs.into_iter().filter_map(pair).collect())
+        Self { variables: pairs.into_iter().filter_map(pair).collect(), typed: Vec::new() }
+    }
+
+    /// The same with what was typed for the option at `path`, if anything was: it comes before
+    /// variables and the file.
+    #[must_use]
+    pub(crate) fn typed(
+        mut self,
+        flag: &'static str,
+        path: [&'static str; 2],
+        word: Option<&str>,
+    ) -> Self {
+        self.typed.extend(word.map(|word| Typed { flag, path, word: word.to_owned() }));
+        self
     }
 
     /// These variables.
     #[cfg(test)]
     pub(crate) fn of<const N: usize>(variables: [(&str, &str); N]) -> Self {
         let pair = |(name, value): (&str, &str)| (name.to_owned(), Some(value.to_owned()));
-        Self(variables.into_iter().map(pair).collect())
+        Self { variables: variables.into_iter().map(pair).collect(), typed: Vec::new() }
     }
 
     /// The value of `name`, where it is set.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name)?.as_deref()
+        self.variables.get(name)?.as_deref()
     }
 
     /// Puts every variable that is an option into `table`, and refuses those that nobody knows.
     pub(super) fn overlay(&self, table: &mut Table, problems: &mut Problems) {
         let named = secrets_named(table);
         let known = variables();
-        for (name, value) in self.0.range(PREFIX.to_owned()..) {
+        for (name, value) in self.variables.range(PREFIX.to_owned()..) {
             if !name.starts_with(PREFIX) {
                 break;
             }
@@ -82,6 +107,9 @@ impl Environment {
                 (None, _) if is_elsewhere || is_of_an_orchestrator(name) => {}
                 (None, _) => refuse(name, &spot(), &known, problems),
             }
+        }
+        for Typed { flag, path, word } in &self.typed {
+            table.put(path, &Arc::from(*flag), word);
         }
     }
 }

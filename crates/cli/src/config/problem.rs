@@ -159,6 +159,7 @@ pub(super) struct Problems {
     broken: BTreeSet<usize>,
     found: Vec<Problem>,
     more: usize,
+    warnings: Vec<Problem>,
 }
 
 /// Shows what was found, not the text: it could hold secrets.
@@ -173,8 +174,8 @@ impl Problems {
     pub(super) fn of(file: &str, text: String) -> Self {
         let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
-        let (broken, found) = (BTreeSet::new(), Vec::new());
-        Self { file: tame(file).into(), text, lines, broken, found, more: 0 }
+        let (broken, found, warnings) = (BTreeSet::new(), Vec::new(), Vec::new());
+        Self { file: tame(file).into(), text, lines, broken, found, more: 0, warnings }
     }
 
     /// The text of the file.
@@ -211,8 +212,46 @@ impl Problems {
 
     /// The value of `option` is wrong.
     pub(super) fn value(&mut self, spot: &Spot, option: &str, what: impl fmt::Display) {
-        let what = format!("{option}: {what}");
+        let what = match spot {
+            // Who typed a flag need not know what the option is called in a file.
+            Spot::Variable(name) if name.starts_with("--") => what.to_string(),
+            Spot::Byte(_) | Spot::Variable(_) | Spot::Whole | Spot::BuiltIn => {
+                format!("{option}: {what}")
+            }
+        };
         self.add(Problem { place: self.place(spot), option: option.to_owned(), what, meant: None });
+    }
+
+    /// Something that only the whole can tell is wrong, at a place that is known by now.
+    pub(super) fn later(&mut self, errors: ConfigErrors) {
+        errors.problems.into_iter().for_each(|problem| self.add(problem));
+        self.more += errors.more;
+    }
+
+    /// Something that works and is hardly meant.
+    pub(super) fn warn(&mut self, spot: &Spot, option: &str, what: impl fmt::Display) {
+        let (place, option) = (self.place(spot), option.to_owned());
+        self.warnings.push(Problem { place, option, what: what.to_string(), meant: None });
+    }
+
+    /// The warnings so far.
+    pub(super) fn warnings(&mut self) -> Vec<Problem> {
+        std::mem::take(&mut self.warnings)
+    }
+
+    /// Whether it was said already that `option` is wrong, or that it was probably meant by a name
+    /// that nobody knows. What seems to be missing then is not.
+    pub(super) fn is_told(&self, option: &str) -> bool {
+        let (above, name) = option.rsplit_once('.').unwrap_or(("", option));
+        self.found.iter().any(|problem| {
+            let is_beside = problem.option.rsplit_once('.').is_some_and(|(of, _)| of == above);
+            problem.option == option || is_beside && problem.meant.as_deref() == Some(name)
+        })
+    }
+
+    /// Whether anything is wrong in a section whose name begins with `name`.
+    pub(super) fn is_in(&self, name: &str) -> bool {
+        self.found.iter().any(|problem| problem.option.starts_with(name))
     }
 
     /// There is no such name.

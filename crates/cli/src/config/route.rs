@@ -1,28 +1,30 @@
 //! `[defaults]` and `[[route]]`, checked: what a route says, then the defaults, then what is built
 //! in.
 //!
-//! What a pattern is, and whether two routes meet, is for the gateway to say; only what is written
-//! twice is told here, with the place of the first.
+//! What a pattern is, and whether two routes meet, is for the gateway to say; here it is told of
+//! all of them at once, each with its place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use hyper::Uri;
+use hyper::{Method, Uri};
 use onetake::core::{Filters, Pointer, PolicyError};
 use onetake::{OnUnknown, Operation, Policy};
 use onetake_http::gateway::pattern::Pattern;
 use onetake_http::gateway::probe::ProbeUrl;
+use onetake_http::gateway::routes::{Routes, RoutesError};
 use serde::Serialize;
 
 use super::auth::ScopeRule;
 use super::bounds;
 use super::dialect::{self, DialectName, Dialects};
-use super::problem::{Place, Problems, Spot, nearest, quoted};
+use super::problem::{PROBLEMS_MAX, Place, Problems, Spot, nearest, quoted};
 use super::raw::{Fingerprint, Route, Settings};
 use super::read::{Given, Options, sure};
 use super::server::as_usize;
 use super::shown;
-use super::value::{Span, Unknown, Url, Word, choice};
+use super::usable;
+use super::value::{Plain, Span, Unknown, Url, Word, choice};
 
 /// The longest that equal requests without a key may count as one.
 const WINDOW_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -163,6 +165,8 @@ pub(super) struct Grounds<'a> {
     pub(super) defaults: &'a Settings,
     /// What `[auth]` says.
     pub(super) scope: ScopeRule,
+    /// The scopes that callers can have, where that is known and asked.
+    pub(super) held: Option<BTreeSet<String>>,
 }
 
 /// Checks every `[[route]]`.
@@ -172,48 +176,112 @@ pub(super) fn routes(
     problems: &mut Problems,
 ) -> Vec<RouteConfig> {
     let mut patterns = BTreeMap::<String, Spot>::new();
-    let mut all = Vec::new();
+    let (mut all, mut apart) = (Vec::new(), Vec::new());
+    // One that cannot be read is not missing.
+    let is_default_wrong = problems.is_told("defaults.upstream");
     for (given, own) in raw {
-        let Some(matched) = &given.value.r#match else { continue };
-        let pattern = match Pattern::parse(&matched.value.0) {
-            Ok(pattern) => pattern,
-            Err(error) => {
-                matched.refuse(problems, error);
-                continue;
-            }
+        if let Some(requires) = own.requires.as_ref().or(grounds.defaults.requires.as_ref())
+            && let Some(held) = &grounds.held
+        {
+            usable::required(requires, held, problems);
+        }
+        let matched = given.value.r#match.as_ref();
+        let parsed = matched.and_then(|matched| parsed(matched, problems).zip(Some(matched)));
+        let Some((pattern, matched)) = parsed else {
+            // Whatever else is wrong with it is told as well.
+            drop(settings(own, grounds, problems));
+            continue;
         };
         if let Some(first) = patterns.insert(pattern.to_string(), matched.spot.clone()) {
             let first = problems.place(&first);
             matched.refuse(problems, format!("there is a route of this match already, at {first}"));
-        }
-        let key = own.key.as_ref().or(grounds.defaults.key.as_ref()).map(|given| given.value);
-        if let Some(window) = own.window.as_ref().filter(|_| key != Some(KeyRule::Fingerprint)) {
-            window.refuse(problems, "this means something with key = \"fingerprint\" only");
+        } else {
+            apart.push((pattern.clone(), matched.clone()));
         }
         let upstream = own.upstream.as_ref().or(grounds.defaults.upstream.as_ref());
-        let Some(Url(upstream)) = upstream.map(|given| given.value.clone()) else {
+        let upstream = upstream.map(|Given { value: Url(upstream), .. }| upstream.clone());
+        let is_wrong = || problems.is_told(&format!("{}.upstream", given.option));
+        if upstream.is_none() && !is_default_wrong && !is_wrong() {
             let what = "the route has no `upstream`, and [defaults] has none either";
             matched.refuse(problems, what);
-            continue;
-        };
+        }
         let operation = given.value.operation.as_ref().map(|given| given.value.clone());
         let passes_through = pattern.is_any_method() && operation.is_none();
-        let unknown = own.unknown.as_ref().or(grounds.defaults.unknown.as_ref());
-        if passes_through {
-            refuse_protection(&own, problems);
-        } else if let Some(unknown) = unknown {
-            refuse_strange_names(unknown, &pattern, problems);
-        }
-        all.push(RouteConfig {
+        refuse_nonsense(&own, &pattern, passes_through, grounds, problems);
+        let (settings, place) = (settings(own, grounds, problems), problems.place(&given.spot));
+        all.extend(upstream.map(|upstream| RouteConfig {
             pattern,
-            passes_through,
             operation,
+            passes_through,
             upstream,
-            settings: settings(own, grounds, problems),
-            place: problems.place(&given.spot),
-        });
+            settings,
+            place,
+        }));
     }
+    refuse_collisions(apart, problems);
     all
+}
+
+fn parsed(given: &Given<Plain>, problems: &mut Problems) -> Option<Pattern> {
+    let Plain(text) = &given.value;
+    Pattern::parse(text).map_err(|error| given.refuse(problems, error)).ok()
+}
+
+/// Refuses routes that cannot stand in one table, each at its own place.
+fn refuse_collisions(mut apart: Vec<(Pattern, Given<Plain>)>, problems: &mut Problems) {
+    // A table tells the first fault, so the route that it names is left out and the rest is asked
+    // again; no more often than problems are told.
+    for _ in 0..PROBLEMS_MAX {
+        let patterns = apart.iter().map(|(pattern, _)| pattern.clone()).collect();
+        let Err(error) = Routes::new(patterns) else { return };
+        let Some(index) = error.index().filter(|index| *index < apart.len()) else { return };
+        let (_, given) = apart.remove(index);
+        let other = if let RoutesError::Collide { first, .. } = &error {
+            apart.iter().find(|(pattern, _)| pattern.to_string() == *first)
+        } else {
+            None
+        };
+        match other.map(|(_, other)| problems.place(&other.spot)) {
+            Some(place) => given.refuse(problems, format!("{error} (the other is at {place})")),
+            None => given.refuse(problems, error),
+        }
+    }
+}
+
+/// Refuses what its writer believes in, and what means nothing here.
+fn refuse_nonsense(
+    own: &Settings,
+    pattern: &Pattern,
+    passes_through: bool,
+    grounds: &Grounds<'_>,
+    problems: &mut Problems,
+) {
+    let key = own.key.as_ref().or(grounds.defaults.key.as_ref()).map(|given| given.value);
+    let is_by_content = key == Some(KeyRule::Fingerprint) || problems.is_told("defaults.key");
+    if let Some(window) = own.window.as_ref().filter(|_| !is_by_content) {
+        window.refuse(problems, "this means something with key = \"fingerprint\" only");
+    }
+    if passes_through {
+        refuse_protection(own, problems);
+        return;
+    }
+    if let Some(unknown) = own.unknown.as_ref().or(grounds.defaults.unknown.as_ref()) {
+        refuse_strange_names(unknown, pattern, problems);
+    }
+    let is_safe = |method: &Method| {
+        matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE)
+    };
+    let is_only_safe = !pattern.is_any_method() && pattern.methods().iter().all(is_safe);
+    let asks = |given: &&Given<KeyRule>| given.value != KeyRule::Optional;
+    if let Some(given) = own.key.as_ref().filter(asks).filter(|_| is_only_safe) {
+        let methods: Vec<_> = pattern.methods().iter().map(Method::as_str).collect();
+        let what = format!(
+            "{} changes nothing, so a key is neither asked for nor looked at; remove `key`, or \
+             match a method that changes something, such as POST",
+            methods.join(",")
+        );
+        given.refuse(problems, what);
+    }
 }
 
 /// Refuses what a route cannot do that lets everything through: its writer believes in it.

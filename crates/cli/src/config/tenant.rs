@@ -8,11 +8,12 @@ use std::fmt;
 use std::time::SystemTime;
 
 use onetake::{Principal, Tenant};
+use onetake_http::identity::Scopes;
 use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
 
 use super::bounds;
-use super::problem::{Place, Problems};
+use super::problem::{Place, Problems, nearest, quoted};
 use super::raw::{TenantKeyTable, Tenants};
 use super::read::{FromText, Given, Options, Read, other_kind, read_table, schema_of};
 use super::shown;
@@ -148,6 +149,9 @@ pub(crate) struct KeyConfig {
     pub(crate) expires: Option<SystemTime>,
     /// What it may do; none for what its tenant may.
     pub(crate) scopes: Option<Vec<Word>>,
+    /// Where it was given.
+    #[serde(skip)]
+    pub(crate) place: Place,
 }
 
 /// Checks every `[[tenant]]`.
@@ -160,9 +164,13 @@ pub(super) fn tenants(raw: Vec<Given<Tenants>>, problems: &mut Problems) -> Vec<
             let first = problems.place(&first);
             name.refuse(problems, format!("there is a tenant of this name already, at {first}"));
         }
+        let scopes = given.value.scopes.as_ref();
+        if let Some(scopes) = scopes {
+            refuse_strange_words(scopes, problems);
+        }
         let mut keys = Vec::new();
         for key in given.value.keys.iter().flat_map(|keys| &keys.value) {
-            let Some(key) = one_key(key, problems) else { continue };
+            let Some(key) = one_key(key, scopes, problems) else { continue };
             let hash = key.value.hash;
             if let Some(first) = hashes.insert(hash, key.spot.clone()) {
                 let first = problems.place(&first);
@@ -174,7 +182,7 @@ pub(super) fn tenants(raw: Vec<Given<Tenants>>, problems: &mut Problems) -> Vec<
         all.push(TenantConfig {
             name: name.value.clone(),
             keys,
-            scopes: given.value.scopes.as_ref().map(|scopes| scopes.value.clone()),
+            scopes: scopes.map(|scopes| scopes.value.clone()),
             new_keys_per_minute: new_keys_per_minute
                 .map(|given| bounds::number(given, 1..=NEW_KEYS_MAX, problems)),
             place: problems.place(&given.spot),
@@ -183,7 +191,34 @@ pub(super) fn tenants(raw: Vec<Given<Tenants>>, problems: &mut Problems) -> Vec<
     all
 }
 
-fn one_key(given: &Given<TenantKey>, problems: &mut Problems) -> Option<Given<KeyConfig>> {
+/// Refuses what cannot be the name of a scope, and too many of them.
+fn refuse_strange_words(given: &Given<Vec<Word>>, problems: &mut Problems) {
+    let names = given.value.iter().map(|Word(name)| name.as_str());
+    if let Err(error) = Scopes::only(names) {
+        given.refuse(problems, error);
+    }
+}
+
+/// Refuses what a key may do and its tenant may not.
+fn refuse_more(given: &Given<Vec<Word>>, tenant: &Given<Vec<Word>>, problems: &mut Problems) {
+    let all = || tenant.value.iter().map(|Word(name)| name.as_str());
+    for Word(name) in given.value.iter().filter(|word| !tenant.value.contains(word)) {
+        let what = format!(
+            "{}: a key has no more scopes than its tenant, which has no {}; add it to the scopes \
+             at {}",
+            given.option,
+            quoted(name),
+            problems.place(&tenant.spot)
+        );
+        problems.unknown(&given.spot, &given.option, what, nearest(name, all()));
+    }
+}
+
+fn one_key(
+    given: &Given<TenantKey>,
+    of_tenant: Option<&Given<Vec<Word>>>,
+    problems: &mut Problems,
+) -> Option<Given<KeyConfig>> {
     let TenantKey(key) = given.value.clone();
     let Some(hash) = key.hash else {
         given.refuse(problems, "the key has no `hash`");
@@ -198,8 +233,14 @@ fn one_key(given: &Given<TenantKey>, problems: &mut Problems) -> Option<Given<Ke
         let Moment(moment) = given.value;
         moment
     });
-    let scopes = key.scopes.map(|given| given.value);
-    Some(given.with(KeyConfig { hash: hash.value, name, expires, scopes }))
+    if let Some(own) = &key.scopes {
+        refuse_strange_words(own, problems);
+        if let Some(tenant) = of_tenant {
+            refuse_more(own, tenant, problems);
+        }
+    }
+    let (scopes, place) = (key.scopes.map(|given| given.value), problems.place(&given.spot));
+    Some(given.with(KeyConfig { hash: hash.value, name, expires, scopes, place }))
 }
 
 #[cfg(test)]

@@ -24,6 +24,9 @@ use super::tree::{Node, Value};
 /// The longest URL, pattern or path, in bytes.
 const TEXT_BYTES_MAX: usize = 2_048;
 
+/// The longest URL that is said again in a suggestion, in bytes.
+const SHOWN_BYTES_MAX: usize = 60;
+
 /// A span of time: a number and a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span(pub(super) Duration);
@@ -204,8 +207,22 @@ impl FromText for SocketAddr {
 
     fn from_text(text: &str) -> Result<Self, String> {
         let read = text.parse();
-        read.map_err(|_| format!("{} is not {}", quoted(text), <Self as FromText>::EXPECTED))
+        read.map_err(|_| {
+            let what = format!("{} is not {}", quoted(text), <Self as FromText>::EXPECTED);
+            match address_meant(text) {
+                Some(meant) => format!("{what}; did you mean `{meant}`?"),
+                None => what,
+            }
+        })
     }
+}
+
+/// The address on this machine that `text` was probably meant to be: a port alone, or one of
+/// `localhost`.
+fn address_meant(text: &str) -> Option<SocketAddr> {
+    let port = text.strip_prefix("localhost").unwrap_or(text);
+    let port = port.strip_prefix(':').unwrap_or(port).parse().ok()?;
+    Some(SocketAddr::new([127, 0, 0, 1].into(), port))
 }
 
 impl FromText for IpNet {
@@ -253,7 +270,10 @@ pub(super) struct Url(pub(super) Uri);
 impl Url {
     /// A URL with a scheme and a host. Never quoted: it could hold a password.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let expected = || format!("expected {}", Self::EXPECTED);
+        let expected = || match Self::meant(text) {
+            Some(meant) => format!("expected {}; did you mean `{meant}`?", Self::EXPECTED),
+            None => format!("expected {}", Self::EXPECTED),
+        };
         let uri: Uri = text.parse().map_err(|_| expected())?;
         let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
         let authority = uri.authority().filter(|_| is_http && text.len() <= TEXT_BYTES_MAX);
@@ -267,6 +287,20 @@ impl Url {
             return Err(expected());
         }
         Ok(Self(uri))
+    }
+
+    /// What a host without a scheme was probably meant to be. What could hold a password is not
+    /// said again.
+    fn meant(text: &str) -> Option<String> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".:-[]_/".contains(&byte);
+        let is_short = text.len() <= SHOWN_BYTES_MAX && !text.starts_with('/');
+        if !is_short || text.contains("//") || !text.bytes().all(is_plain) {
+            return None;
+        }
+        let host = text.split('/').next().unwrap_or_default();
+        let is_host = host.contains([':', '.']) || host == "localhost";
+        let url = format!("http://{text}");
+        (is_host && !host.ends_with(':') && Self::parse(&url).is_ok()).then_some(url)
     }
 }
 
@@ -535,6 +569,18 @@ mod tests {
     }
 
     #[test]
+    fn an_address_has_a_port_and_a_port_alone_is_recognised() {
+        assert!(SocketAddr::from_text("[::1]:80").is_ok());
+        for bad in ["8080", ":8080", "localhost:8080"] {
+            let told = why::<SocketAddr>(bad);
+            assert!(told.ends_with("; did you mean `127.0.0.1:8080`?"), "{told}");
+        }
+        for bad in ["127.0.0.1", "here:80", "99999", ""] {
+            assert!(!why::<SocketAddr>(bad).contains("did you mean"), "{bad}");
+        }
+    }
+
+    #[test]
     fn a_network_is_written_without_a_host_in_it() {
         assert_eq!(IpNet::from_text("10.0.0.0/8").unwrap().to_string(), "10.0.0.0/8");
         assert_eq!(IpNet::from_text("::1").unwrap().to_string(), "::1/128");
@@ -549,6 +595,18 @@ mod tests {
         for bad in ["ftp://x", "127.0.0.1:9000", "/path", "http://", "http://x/?q=1", "http://x#f"]
         {
             assert!(Url::from_text(bad).is_err(), "{bad}");
+        }
+        for (bad, meant) in [
+            ("127.0.0.1:9000", Some("http://127.0.0.1:9000")),
+            ("localhost:80/base", Some("http://localhost:80/base")),
+            ("api.example", Some("http://api.example")),
+            ("user:hunter2@api.example", None),
+            ("http:/127.0.0.1", None),
+            ("orders", None),
+        ] {
+            let told = why::<Url>(bad);
+            let said = told.split_once("; did you mean `").map(|(_, said)| said);
+            assert_eq!(said, meant.map(|url| format!("{url}`?")).as_deref(), "{bad}");
         }
         let told = why::<Url>("http://user:hunter2@x");
         assert!(!told.contains("hunter2"), "{told}");

@@ -5,11 +5,13 @@ use onetake_http::identity::{
     SettingsError, TenantKeys, TrustedHeaderSettings, Words,
 };
 
-use crate::config::{AuthMode, Config, ConfigErrors, JwtConfig, JwtKeys, KeyConfig, TenantConfig};
+use crate::config::{
+    AuthMode, Config, ConfigErrors, JwtConfig, JwtKeys, KeyConfig, Place, TenantConfig,
+};
 
 /// Who verifies callers, and their keys where those can be replaced while it runs.
 pub(super) fn gate(config: &Config) -> Result<(Gate, Option<ApiKeys>), ConfigErrors> {
-    let wrong = |error: SettingsError| Config::error_at(&config.auth.place, error.to_string());
+    let wrong = |error: SettingsError| Config::error_at(place(config, &error), error.to_string());
     match &config.auth.mode {
         AuthMode::ApiKey { header } => {
             let mut headers = vec!["authorization".to_owned()];
@@ -36,6 +38,14 @@ pub(super) fn gate(config: &Config) -> Result<(Gate, Option<ApiKeys>), ConfigErr
             Ok((Gate::Anonymous(settings.build().map_err(wrong)?), None))
         }
     }
+}
+
+/// Where the cause of `error` was given.
+fn place<'c>(config: &'c Config, error: &SettingsError) -> &'c Place {
+    let SettingsError::Key { tenant, number, .. } = error else { return &config.auth.place };
+    let tenant = config.tenants.iter().find(|one| one.name.as_str() == tenant);
+    let key = tenant.and_then(|tenant| tenant.keys.get(number.saturating_sub(1)));
+    key.map_or(&config.auth.place, |key| &key.place)
 }
 
 /// The tenants of a configuration, as those who verify keys want them.

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use http::Uri;
 use onetake_http::gateway::forward::HostSent;
 use onetake_http::gateway::probe::{Probe, ProbeUrl};
-use onetake_http::gateway::routes::Routes;
 use onetake_http::gateway::upstream::UpstreamOptions;
 use onetake_http::gateway::{self, ProxyUpstream, Route};
 use onetake_http::{Keyless, Mode, OnNoKey, Settings, StoreDown};
@@ -38,20 +37,6 @@ pub(super) fn routes(config: &Config) -> Result<Vec<Route>, ConfigErrors> {
             shares_keys: given.settings.scope == config::ScopeRule::Tenant,
             probe,
         });
-    }
-    if routes.iter().all(|route| route.scope.is_none())
-        && let Some(tenant) = config.tenants.iter().find(|tenant| tenant.has_scopes())
-    {
-        let what = "`scopes` say nothing while no route has `requires`; give one to a route or to \
-                    [defaults]";
-        return Err(Config::error_at(&tenant.place, what.to_owned()));
-    }
-    // Together they may collide; the place of the later one is the place to mend.
-    let patterns = routes.iter().map(|route| route.pattern.clone()).collect();
-    if let Err(error) = Routes::new(patterns) {
-        let place = error.index().and_then(|index| config.routes.get(index));
-        let place = place.map_or(&config.auth.place, |route| &route.place);
-        return Err(Config::error_at(place, error.to_string()));
     }
     Ok(routes)
 }
