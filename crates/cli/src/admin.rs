@@ -6,6 +6,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +21,15 @@ pub(crate) const TOKEN_FILE_NAME: &str = "admin.token";
 /// The token that the environment gives. No flag does: every user sees the words of a command.
 pub(crate) fn given_token() -> Option<String> {
     std::env::var("ONETAKE_ADMIN__TOKEN").ok().filter(|token| !token.is_empty())
+}
+
+/// Where a client on this machine reaches a listener on `address`.
+pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        let (old, new) = (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
+        address.set_ip(if address.is_ipv4() { old } else { new });
+    }
+    address
 }
 
 /// How to reach a running process.

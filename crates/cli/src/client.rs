@@ -3,6 +3,7 @@
 //! Speaks plain HTTP/1.1 to where `admin.json` says, which is the loopback. Never retries: an act
 //! that may be done is said so, and saying it again is harmless.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -17,7 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::admin::AdminFile;
+use crate::admin::{self, AdminFile};
 use crate::exit::Fault;
 
 /// How long a request may take; more than the surface itself allows.
@@ -62,17 +63,27 @@ impl<'a> Call<'a> {
 }
 
 impl Client {
-    /// The surface that `file` names. `token` is used where the file names none.
+    /// The surface that listens on `address`.
+    pub(crate) fn at(address: SocketAddr, token: Token) -> Self {
+        Self { authority: admin::reachable(address).to_string(), token }
+    }
+
+    /// The surface that `file` names. The token that was `given` comes first, then the one that
+    /// the file names, then the one that is `configured`.
     ///
     /// # Errors
     /// When there is no token, or the URL is none.
-    pub(crate) fn of(file: &AdminFile, token: Option<&str>) -> Result<Self> {
+    pub(crate) fn of(
+        file: &AdminFile,
+        given: Option<Token>,
+        configured: Option<Token>,
+    ) -> Result<Self> {
         let uri: Uri = file.url.parse().context("admin.json holds no URL")?;
         let authority = uri.authority().context("admin.json names no host")?.to_string();
-        let token = match (&file.token_file, token) {
-            (_, Some(text)) => Token::new(text)?,
-            (Some(path), None) => Token::read(path)?,
-            (None, None) => {
+        let token = match (given, &file.token_file, configured) {
+            (Some(token), _, _) | (None, None, Some(token)) => token,
+            (None, Some(path), _) => Token::read(path)?,
+            (None, None, None) => {
                 let why = "the running process has its token from the environment; \
                            give ONETAKE_ADMIN__TOKEN here as well";
                 return Err(Fault::Usage(why.to_owned()).into());

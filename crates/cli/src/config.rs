@@ -23,7 +23,7 @@ mod tree;
 mod usable;
 mod value;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hyper::Uri;
@@ -40,7 +40,7 @@ pub(crate) use schema::schema;
 pub(crate) use server::{AdminConfig, ServerConfig, StoreConfig};
 pub(crate) use shown::{in_flight_text, unknown_text};
 pub(crate) use tenant::{KeyConfig, TenantConfig};
-pub(crate) use value::{Word, span_text};
+pub(crate) use value::{Word, moment, span_text};
 
 use problem::{Problems, nearest, quoted};
 use raw::Tenants;
@@ -200,6 +200,12 @@ impl From<ConfigErrors> for Fault {
     fn from(errors: ConfigErrors) -> Self {
         Self::Usage(format!("the configuration is wrong\n{errors}"))
     }
+}
+
+/// The file of a configuration: the one that was named, or the usual one where it is.
+pub(crate) fn file(named: Option<&Path>) -> Option<PathBuf> {
+    let usual = || Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists());
+    named.map(Path::to_owned).or_else(usual)
 }
 
 /// The text of a configuration that comes from elsewhere than a file.

@@ -2,7 +2,7 @@
 //!
 //! Every command is written once and does not know which of the two it is.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use onetake::Engine;
@@ -11,21 +11,33 @@ use onetake_console::wire::{
     ActDone, AuditAsk, AuditPage, BackupAsk, KeyShown, Keys, ListAsk, PurgeAsk, PurgeDone,
     ReleaseAsk, ResolveAsk,
 };
-use onetake_console::{Backup, Desk, OPERATOR_DEFAULT, Rotated, Stats};
+use onetake_console::{Backup, Desk, OPERATOR_DEFAULT, Rotated, Stats, Token};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
 use crate::admin::{self, AdminFile};
 use crate::client::{BACKUP_WITHIN, Call, Client};
+use crate::config::{self, AdminConfig, Config, Environment, Source};
+use crate::exit::Fault;
 use crate::wiring::{self, AnyStore, DEFAULT_URL, OpenError, Opening, StoreUrl};
 
 /// Where a command acts, and in whose name.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Target {
-    /// The store: `embedded:PATH`, or `memory:` which is gone with its process
-    #[arg(long, global = true, value_name = "URL", env = "ONETAKE_STORE__URL",
-          default_value = DEFAULT_URL)]
-    pub(crate) store: StoreUrl,
+    /// The store: `embedded:PATH`, or `memory:` which is gone with its process; by default that of
+    /// the configuration, or else `embedded:./onetake-data`
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "ONETAKE_STORE__URL",
+        hide_env_values = true
+    )]
+    store: Option<String>,
+    /// The configuration that names the store and the admin surface; by default `onetake.toml`,
+    /// where there is one
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Go through the running process that this `admin.json` names, whatever the store
     #[arg(long, global = true, value_name = "FILE")]
     admin_file: Option<PathBuf>,
@@ -37,11 +49,40 @@ pub(crate) struct Target {
     pub(crate) json: bool,
 }
 
+/// What a command acts on.
+struct Found {
+    store: StoreUrl,
+    /// The admin surface, where a configuration names it.
+    admin: Option<AdminConfig>,
+}
+
 impl Target {
     /// Your name for the audit: as given, or that of the user, or the one that everybody has.
     fn name(&self) -> String {
         let user = || std::env::var("USER").ok().filter(|name| !name.is_empty());
         self.name.clone().or_else(user).unwrap_or_else(|| OPERATOR_DEFAULT.to_owned())
+    }
+
+    /// The store: what was typed, or what `onetake serve` would open here.
+    ///
+    /// # Errors
+    /// When that is none, or the configuration is wrong.
+    pub(crate) fn store(&self) -> Result<StoreUrl> {
+        Ok(self.find()?.store)
+    }
+
+    fn find(&self) -> Result<Found> {
+        if let Some(text) = self.store.as_ref().filter(|text| !text.is_empty()) {
+            // Not quoted: it could hold a password.
+            let store = text.parse().map_err(|why| Fault::Usage(format!("--store: {why}")))?;
+            return Ok(Found { store, admin: None });
+        }
+        let Some(file) = config::file(self.config.as_deref()) else {
+            return Ok(Found { store: DEFAULT_URL.parse()?, admin: None });
+        };
+        let Config { store, admin, .. } =
+            Config::load(Source::File(&file), &Environment::of_process())?;
+        Ok(Found { store: store.url, admin: Some(admin) })
     }
 }
 
@@ -76,30 +117,37 @@ impl Operator {
     /// found.
     pub(crate) fn at(target: &Target) -> Result<Self> {
         let by = target.name();
-        let remote = |file: &Path| -> Result<Hand> {
-            let file = AdminFile::read(file)?;
-            Ok(Hand::Remote(Client::of(&file, admin::given_token().as_deref())?))
-        };
+        let given = admin::given_token().map(|text| Token::new(&text)).transpose()?;
         if let Some(file) = &target.admin_file {
-            return Ok(Self { by, hand: remote(file)? });
+            let client = Client::of(&AdminFile::read(file)?, given, None)?;
+            return Ok(Self { by, hand: Hand::Remote(client) });
         }
-        let hand = match wiring::open(&target.store, Opening::Existing) {
-            Ok(store) => Hand::Direct(Desk::new(Engine::new(store))),
+        let Found { store, admin } = target.find()?;
+        let token = || admin.as_ref().and_then(|admin| admin.token.clone());
+        let hand = match (wiring::open(&store, Opening::Existing), &admin) {
+            // A store in memory is that of the process that serves it, and of nobody else.
+            (Ok(AnyStore::Memory(_)), Some(admin)) => Hand::Remote(configured(admin)?),
+            (Ok(store), _) => Hand::Direct(Desk::new(Engine::new(store))),
             // The error stays beneath: its exit code says that the store is locked.
-            Err(OpenError::Locked { path, holder }) => {
-                let file = path.join(admin::FILE_NAME);
+            (Err(OpenError::Locked { path, holder }), _) => {
+                let file = AdminFile::read(&path.join(admin::FILE_NAME)).ok();
                 // A file that another process left behind leads to somebody else.
-                let is_holders = AdminFile::read(&file)
-                    .is_ok_and(|file| holder.starts_with(&format!("process {},", file.pid)));
+                let is_holders =
+                    |file: &AdminFile| holder.starts_with(&format!("process {},", file.pid));
+                let file = file.filter(is_holders);
                 let locked = anyhow::Error::new(OpenError::Locked { path, holder });
-                if !is_holders {
-                    let what = "the process that holds the store has no admin surface here: stop \
-                                it, or name its file with `--admin-file`";
-                    return Err(locked.context(what));
-                }
-                remote(&file).map_err(|why| locked.context(format!("{why:#}")))?
+                let client = match (file, &admin) {
+                    (Some(file), _) => Client::of(&file, given, token()),
+                    (None, Some(admin)) if admin.token.is_some() => configured(admin),
+                    (None, _) => {
+                        let what = "the process that holds the store has no admin surface here: \
+                                    stop it, or name its file with `--admin-file`";
+                        return Err(locked.context(what));
+                    }
+                };
+                Hand::Remote(client.map_err(|why| locked.context(format!("{why:#}")))?)
             }
-            Err(error) => return Err(error.into()),
+            (Err(error), _) => return Err(error.into()),
         };
         Ok(Self { by, hand })
     }
@@ -159,6 +207,26 @@ impl Operator {
             Ok(Call { within: BACKUP_WITHIN, ..Call::post(path, json(backup)?, by) })
         };
         ask!(self, desk => desk.backup(backup), client => call()?)
+    }
+}
+
+/// The admin surface that a configuration names.
+fn configured(admin: &AdminConfig) -> Result<Client> {
+    let file = "name the file of the running process with `--admin-file`";
+    match &admin.token {
+        Some(token) if admin.listen.port() != 0 => Ok(Client::at(admin.listen, token.clone())),
+        Some(_) => {
+            let what = format!("the admin surface takes a free port, so nobody knows it: {file}");
+            Err(Fault::Usage(what).into())
+        }
+        None => {
+            let what = format!(
+                "the store is in the memory of the process that serves it: {file}, or give \
+                 `admin.token` so that it can be asked at {}",
+                admin.listen
+            );
+            Err(Fault::Usage(what).into())
+        }
     }
 }
 

@@ -285,3 +285,158 @@ fn a_store_that_cannot_be_opened_says_why_with_a_code() {
     let said: Value = serde_json::from_slice(&output.stderr).unwrap();
     assert_eq!(said["code"], "store_sealed", "it is not sealed, and a key was given");
 }
+
+/// X10: a key of a subject is not one of its tenant, and who forgets that is told whose it is.
+#[test]
+fn x10_a_key_that_only_a_subject_has_is_found_with_its_name() {
+    for held in [false, true] {
+        let store = Store::new();
+        store.program(async |orders, _| {
+            let tenant = onetake::Tenant::new("acme").unwrap();
+            let billing = Scope::of(tenant, onetake::Principal::new("billing").unwrap());
+            let done = |_| async { Ok::<_, Failure>("receipt 9".to_owned()) };
+            orders.execute(&billing, &key("order-9"), Asked::raw("x"), done).await.unwrap();
+        });
+        let _serving = held.then(|| store.serve());
+        let named =
+            |order| ["keys", "show", "acme", "--operation", "orders.create", "--key", order];
+        let missing = store.typed(&named("order-9"));
+        assert_eq!(missing.status.code(), Some(3));
+        let expected = "error: record_missing: there is no record; the subject `billing` has such \
+                        a key: add `--principal billing`\n";
+        assert_eq!(text(&missing.stderr), expected, "held: {held}");
+        let version = string(&store.the("unknown"), "version").to_owned();
+        let seen = ["--seen", version.as_str()];
+        let release = [&named("order-9")[2..], &seen].concat();
+        let release = store.typed(&[&["keys", "release"], &release[..], &["--json"]].concat());
+        let problem: Value = serde_json::from_slice(&release.stderr).unwrap();
+        assert_eq!(string(&problem, "code"), "record_missing");
+        assert!(string(&problem, "detail").contains("--principal billing"), "{problem}");
+        let other = store.typed(&named("order-8"));
+        let said = text(&other.stderr);
+        assert!(said.contains("are those of subjects: add `--principal billing`"), "{said}");
+        let found = [&named("order-9")[..], &["--principal", "billing"]].concat();
+        assert_eq!(string(&store.json(&found), "principal"), "billing");
+        let listed = store.typed(&["keys", "list"]);
+        let said = text(&listed.stdout);
+        assert!(said.starts_with("TENANT  PRINCIPAL  OPERATION"), "{said}");
+        assert!(said.contains("acme    billing    orders.create  order-9"), "{said}");
+        assert!(said.contains("acme    -          orders.create  order-1"), "{said}");
+    }
+}
+
+/// X10: whoever claimed a key and is gone left an unknown outcome, for a check as for a list.
+#[test]
+fn x10_a_check_counts_what_a_list_shows() {
+    let store = Store::new();
+    Runtime::new().unwrap().block_on(async {
+        let engine = onetake::Engine::new(Embedded::open(&store.path).unwrap());
+        let (scope, operation) =
+            (Scope::tenant_named("acme").unwrap(), onetake::Operation::new("orders.create"));
+        let address = onetake::core::Address::new(scope, operation.unwrap(), key("order-3"));
+        let (asked, policy) = (Asked::raw("x"), onetake::Policy::default().into());
+        let ask = onetake::core::Ask { address: address.into(), asked, policy };
+        let _claim = engine.try_claim(&ask).await.unwrap();
+    });
+    let listed = |phase: &str| {
+        store.json(&["keys", "list", "--phase", phase])["keys"].as_array().unwrap().len() as u64
+    };
+    let counts = store.json(&["store", "check"])["counts"].clone();
+    assert_eq!(counts["records unknown"].as_u64(), Some(listed("unknown")), "{counts}");
+    assert_eq!(counts["records unknown"], 2);
+    assert_eq!(counts["records done"].as_u64(), Some(listed("done")), "{counts}");
+    assert!(counts.get("records claimed").is_none(), "nobody is left to hold one: {counts}");
+}
+
+/// X10: a check needs the files for itself, and says what to do while somebody has them.
+#[test]
+fn x10_a_check_of_a_store_that_is_served_says_what_to_do() {
+    let store = Store::new();
+    let _serving = store.serve();
+    let checked = store.typed(&["store", "check"]);
+    assert_eq!(checked.status.code(), Some(5));
+    let said = text(&checked.stderr);
+    assert!(said.contains("use `onetake keys …`, which asks the running server"), "{said}");
+    let checked = store.typed(&["store", "check", "--json"]);
+    assert_eq!(checked.status.code(), Some(5));
+    let problem: Value = serde_json::from_slice(&checked.stderr).unwrap();
+    assert_eq!(string(&problem, "code"), "store_locked");
+    assert!(string(&problem, "detail").contains("onetake keys"), "{problem}");
+}
+
+/// X10: commands act on the store that the configuration names, as the server does.
+#[test]
+fn x10_commands_find_the_store_of_the_configuration() {
+    let store = Store::new();
+    let here = |words: &[&str]| store.command().args(words).output().unwrap();
+    let count = |words: &[&str]| {
+        let listed = here(&[&["keys", "list", "--json"], words].concat());
+        assert_eq!(listed.status.code(), Some(0), "{words:?}: {}", text(&listed.stderr));
+        let page: Value = serde_json::from_slice(&listed.stdout).unwrap();
+        page["keys"].as_array().unwrap().len()
+    };
+    assert_eq!(here(&["keys", "list"]).status.code(), Some(5), "nothing is where nothing was said");
+    fs::write(store.kept.path().join("token"), "0123456789abcdef\n").unwrap();
+    let file = "[store]\nurl = \"embedded:./data\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+                token = \"file:token\"\n";
+    fs::write(store.kept.path().join("onetake.toml"), file).unwrap();
+    fs::write(store.kept.path().join("other.toml"), file).unwrap();
+    assert_eq!(count(&[]), 2);
+    assert_eq!(here(&["store", "check"]).status.code(), Some(0));
+    {
+        let _serving = store.serve();
+        assert_eq!(count(&[]), 2, "through the process, with the token that is configured");
+    }
+    fs::write(store.kept.path().join("onetake.toml"), "[store]\nurl = \"sqlite:x\"\n").unwrap();
+    let wrong = here(&["keys", "list"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("onetake.toml:2:7: store.url"), "{}", text(&wrong.stderr));
+    assert_eq!(count(&["--config", "other.toml"]), 2);
+    assert_eq!(count(&["--store", "embedded:./data"]), 2, "what is typed comes first");
+}
+
+/// X10: a store in memory is that of the server, which is asked where the configuration says.
+#[test]
+fn x10_a_store_in_memory_is_asked_for_at_the_admin_surface() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::at(folder.path().join("none"), folder);
+    let path = store.kept.path().join("onetake.toml");
+    let configure = |listen: &str, token: &str| {
+        let text = format!("[store]\nurl = \"memory:\"\n[admin]\nlisten = \"{listen}\"\n{token}");
+        fs::write(&path, text).unwrap();
+    };
+    let token = "token = \"0123456789abcdef\"\n";
+    let typed = |words: &[&str]| store.command().args(words).output().unwrap();
+    configure("127.0.0.1:1", token);
+    let silent = typed(&["keys", "list"]);
+    assert_eq!(silent.status.code(), Some(5), "{}", text(&silent.stderr));
+    assert!(text(&silent.stderr).contains("the process at 127.0.0.1:1 does not answer"));
+    let mut serve = store.command();
+    serve.args(["serve", "--admin-listen", "127.0.0.1:0"]).stderr(Stdio::piped());
+    let mut child = serve.spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    let serving = Serving { child, _said: said };
+    let listen = line.split_once("memory: at http://").and_then(|(_, rest)| rest.split_once(','));
+    configure(listen.unwrap_or_else(|| panic!("{line}")).0, token);
+    let stats = typed(&["store", "stats"]);
+    assert_eq!(text(&stats.stdout), "store    memory\nrecords  0\n", "{}", text(&stats.stderr));
+    drop(serving);
+    configure("127.0.0.1:1", "");
+    let nobody = typed(&["keys", "list"]);
+    assert_eq!(nobody.status.code(), Some(2));
+    assert!(text(&nobody.stderr).contains("give `admin.token`"), "{}", text(&nobody.stderr));
+}
+
+#[test]
+fn the_usage_names_the_tenant_first_and_the_operation_before_the_key() {
+    for verb in ["show", "release", "resolve"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onetake"));
+        let help = command.args(["keys", verb, "--help"]).output().unwrap();
+        let help = text(&help.stdout);
+        let parts = format!("onetake keys {verb} [OPTIONS] <TENANT> --operation <OPERATION> --key");
+        assert!(help.contains(&format!("Usage: onetake keys {verb} [OPTIONS] <TENANT> <SLOT>")));
+        assert!(help.contains(&parts), "{help}");
+    }
+}

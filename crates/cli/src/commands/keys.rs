@@ -3,6 +3,7 @@
 //! Reads what was typed, asks the operator's desk and shows what came of it. Every judgement is
 //! made there; nothing here looks into a store, and content is shown only when asked for.
 
+mod hint;
 mod outcome;
 mod show;
 
@@ -30,10 +31,20 @@ enum Verb {
     /// List keys by tenant, operation, phase and age
     List(List),
     /// Show one key with everything there is to know
+    #[command(override_usage = "\
+onetake keys show [OPTIONS] <TENANT> <SLOT>
+       onetake keys show [OPTIONS] <TENANT> --operation <OPERATION> --key <KEY>")]
     Show(Show),
     /// Free a key: the next attempt executes as a first one
+    #[command(override_usage = "\
+onetake keys release [OPTIONS] <TENANT> <SLOT> <--seen <VERSION>|--fence <FENCE> --force>
+       onetake keys release [OPTIONS] <TENANT> --operation <OPERATION> --key <KEY> …")]
     Release(Release),
     /// Settle an unknown outcome with what you found out
+    #[command(override_usage = "\
+onetake keys resolve [OPTIONS] <TENANT> <SLOT> --seen <VERSION> \
+<--status <STATUS>|--value|--failure|--not-kept>
+       onetake keys resolve [OPTIONS] <TENANT> --operation <OPERATION> --key <KEY> …")]
     Resolve(outcome::Resolve),
     /// Turn everything a tenant has into tombstones without content
     Purge(Purge),
@@ -107,6 +118,12 @@ impl Which {
         let address = address().map_err(|why| Fault::Usage(why.to_string()))?;
         Ok(Place { tenant: tenant.clone(), slot: address.slot().hex() })
     }
+
+    /// The operation and the key, where one of the whole tenant was named by its parts.
+    fn of_the_tenant(&self) -> Option<(&str, &str)> {
+        let parts = self.operation.as_deref().zip(self.key.as_deref());
+        parts.filter(|_| self.principal.is_none())
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -166,17 +183,20 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
         Verb::List(list) => self::list(&operator, list, json).await?,
         Verb::Show(show) => {
             let what = if show.body { What::Content } else { What::Summary };
-            let shown = operator.show(&show.which.place()?, what).await?;
+            let shown = operator.show(&show.which.place()?, what).await;
+            let shown = hint::or_whose(&operator, &show.which, shown).await?;
             say(json, &shown, || show::key(&shown))?;
         }
         Verb::Release(release) => {
             let Release { which, seen, fence, force } = release;
             let ask = ReleaseAsk { seen: seen.clone(), fence: fence.clone(), force: *force };
-            let done = operator.release(&which.place()?, &ask).await?;
+            let done = operator.release(&which.place()?, &ask).await;
+            let done = hint::or_whose(&operator, which, done).await?;
             say(json, &done, || show::act("released", &done))?;
         }
         Verb::Resolve(resolve) => {
-            let done = operator.resolve(&resolve.which.place()?, &resolve.ask()?).await?;
+            let done = operator.resolve(&resolve.which.place()?, &resolve.ask()?).await;
+            let done = hint::or_whose(&operator, &resolve.which, done).await?;
             say(json, &done, || show::act("resolved", &done))?;
         }
         Verb::Purge(purge) => self::purge(&operator, purge, json).await?,

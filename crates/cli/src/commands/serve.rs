@@ -25,7 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
 use crate::admin::{self, AdminFile};
-use crate::config::{Config, DEFAULT_FILE, Environment, Purpose, Source};
+use crate::config::{self, Config, Environment, Purpose, Source};
 use crate::exit::Exit;
 use crate::gateway::{Plan, load, shortest};
 use crate::reload;
@@ -71,8 +71,8 @@ pub(crate) struct Args {
 impl Args {
     /// The file of the configuration: the one that was named, or the usual one where it is.
     fn file(&self) -> Option<PathBuf> {
-        let usual = || Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists());
-        self.config.clone().or_else(|| self.upstream.is_none().then(usual).flatten())
+        // Who types an upstream wants that and nothing else.
+        self.upstream.is_none().then(|| config::file(self.config.as_deref())).flatten()
     }
 
     /// What is configured, with what was typed in its place, and what the gateway is made of, if
@@ -268,13 +268,7 @@ async fn bind(address: SocketAddr) -> Result<TcpListener> {
 
 /// Where a client on this machine reaches `address`.
 fn url_of(address: SocketAddr) -> String {
-    let mut address = address;
-    if address.ip().is_unspecified() {
-        let loopback: std::net::IpAddr =
-            if address.is_ipv4() { [127, 0, 0, 1].into() } else { [0, 0, 0, 0, 0, 0, 0, 1].into() };
-        address.set_ip(loopback);
-    }
-    format!("http://{address}")
+    format!("http://{}", admin::reachable(address))
 }
 
 /// Where `admin.json` and the token are kept.

@@ -12,7 +12,12 @@ use onetake_console::wire::BackupAsk;
 use crate::exit::Exit;
 use crate::operator::{Operator, Target};
 use crate::out::{lines, say};
-use crate::wiring;
+use crate::wiring::{self, OpenError};
+
+/// What to do instead of a check while a process holds the store.
+const HELD: &str = "a check reads the files, so no process may hold them: stop it, check a copy \
+                    (`onetake store backup PATH`), or use `onetake keys …`, which asks the \
+                    running server";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -45,7 +50,11 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
     let json = args.target.json;
     match &args.verb {
         Verb::Check => {
-            let report = wiring::check(&args.target.store)?;
+            let report = wiring::check(&args.target.store()?).map_err(|error| {
+                let is_held = matches!(error, OpenError::Locked { .. });
+                let error = anyhow::Error::new(error);
+                if is_held { error.context(HELD) } else { error }
+            })?;
             say(json, &report, || report.text())?;
             Ok(if report.ok { Exit::Done } else { Exit::Damaged })
         }

@@ -435,6 +435,15 @@ impl Read for Statuses {
     }
 }
 
+/// The moment that a person typed: a span from `now` on, a date, or a date with its time in UTC.
+pub(crate) fn moment(text: &str, now: SystemTime) -> Option<SystemTime> {
+    if let Ok(Span(span)) = Span::from_text(text) {
+        return now.checked_add(span);
+    }
+    let whole = || humantime::parse_rfc3339(&format!("{text}T00:00:00Z"));
+    humantime::parse_rfc3339(text).or_else(|_| whole()).ok()
+}
+
 /// A moment, in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Moment(pub(super) SystemTime);
@@ -645,6 +654,19 @@ mod tests {
         ] {
             assert!(told(bad).contains(why), "{bad}: {}", told(bad));
             assert!(!told(bad).contains("secret"));
+        }
+    }
+
+    #[test]
+    fn a_moment_is_typed_as_a_span_a_date_or_a_time() {
+        let start = SystemTime::UNIX_EPOCH;
+        let of = |text: &str| moment(text, start).map(|at| at.duration_since(start).unwrap());
+        let day = Duration::from_secs(86_400);
+        assert_eq!(of("90d"), Some(day * 90));
+        assert_eq!(of("1970-01-03"), Some(day * 2));
+        assert_eq!(of("1970-01-03T00:00:01Z"), Some(day * 2 + Duration::from_secs(1)));
+        for bad in ["", "90", "soon", "1970-13-01", "1970-01-03T00:00:01"] {
+            assert_eq!(of(bad), None, "{bad}");
         }
     }
 

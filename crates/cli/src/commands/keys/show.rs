@@ -7,14 +7,20 @@ use onetake_console::wire::{
     ActDone, AuditPage, AuditRow, Content, Field, KeyRow, KeyShown, Keys, OutcomeRow, PurgeDone,
 };
 
-use crate::out::{lines, span, table, tame};
+use crate::out::{lines, span, table, table_of, tame};
 
 /// A page of keys.
 pub(super) fn keys(page: &Keys) -> String {
-    let head = ["TENANT", "OPERATION", "KEY", "PHASE", "AGE", "ATTEMPT", "OUTCOME", "SLOT"];
+    // Most keys are their tenant's, and a column of dashes says nothing.
+    let has_principals = page.keys.iter().any(|row| row.principal.is_some());
+    let principal = |name: &Option<String>| name.as_deref().map_or("-".to_owned(), tame);
+    let mut head = vec!["TENANT"];
+    head.extend(has_principals.then_some("PRINCIPAL"));
+    head.extend(["OPERATION", "KEY", "PHASE", "AGE", "ATTEMPT", "OUTCOME", "SLOT"]);
     let row = |row: &KeyRow| {
-        [
-            tame(&row.tenant),
+        let mut cells = vec![tame(&row.tenant)];
+        cells.extend(has_principals.then(|| principal(&row.principal)));
+        cells.extend([
             tame(&row.operation),
             tame(&row.key.0),
             row.phase.to_string(),
@@ -22,9 +28,11 @@ pub(super) fn keys(page: &Keys) -> String {
             row.attempt.to_string(),
             said(row),
             row.slot.clone(),
-        ]
+        ]);
+        cells
     };
-    table(head, &page.keys.iter().map(row).collect::<Vec<_>>())
+    let head: Vec<String> = head.into_iter().map(str::to_owned).collect();
+    table_of(&head, &page.keys.iter().map(row).collect::<Vec<_>>())
 }
 
 /// What came of it in a few words, or why nobody knows.
