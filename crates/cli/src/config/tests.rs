@@ -77,11 +77,76 @@ fn the_example_loads_and_means_what_it_says() {
     let till = &config.tenants[0].keys[1];
     assert_eq!(till.name.as_ref().unwrap().as_str(), "till-7");
     assert!(till.expires.is_some() && till.scopes.is_some());
-    // What it shows as built in is built in.
-    let built_in = loaded("");
-    assert_eq!(config.store.bounds, built_in.store.bounds);
-    let shown = |config: &Config| serde_json::to_value(&config.server).unwrap();
-    assert_eq!(shown(&config), shown(&built_in));
+}
+
+/// What the mark in the example says of a line.
+const MARK: &str = " # example";
+
+/// Every option in single brackets that the example shows: its section, its line without a hash,
+/// and whether it is marked as an example.
+fn shown_alone() -> Vec<(&'static str, &'static str, bool)> {
+    let mut section = "";
+    let mut all = Vec::new();
+    for line in EXAMPLE.lines() {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.strip_suffix(']').unwrap_or_default();
+        }
+        let line = line.strip_prefix('#').unwrap_or(line);
+        let is_option = line.starts_with(|c: char| c.is_ascii_lowercase()) && line.contains(" = ");
+        if is_option && !section.starts_with('[') {
+            all.push((section, line.trim_end_matches(MARK), line.ends_with(MARK)));
+        }
+    }
+    all
+}
+
+/// What a file with this line in this section comes to, beside one without it: both as JSON.
+fn with_and_without(section: &str, line: &str) -> [serde_json::Value; 2] {
+    let option = line.split(' ').next().unwrap();
+    // What belongs to one mode only is tried in that mode, with what it needs.
+    let of_jwt = ["jwks", "secret", "issuer", "audience", "algorithms", "leeway"];
+    let mode = if of_jwt.contains(&option) || option.ends_with("_claim") {
+        "mode = \"jwt\"\n"
+    } else if option == "from" || option.ends_with("_header") {
+        "mode = \"trusted-header\"\n"
+    } else if (section, option) == ("auth", "tenant") {
+        "mode = \"anonymous\"\n"
+    } else {
+        ""
+    };
+    let needs = match (mode, option) {
+        (_, "jwks" | "secret" | "from") => "",
+        ("mode = \"jwt\"\n", _) => "jwks = \"x\"\n",
+        ("mode = \"trusted-header\"\n", _) => "from = [\"::1\"]\n",
+        _ => "",
+    };
+    let load = |line: &str| {
+        let text = format!("[{section}]\n{mode}{needs}{line}\n");
+        // A variable that no line names would be refused.
+        let token = [("ONETAKE_ADMIN_TOKEN", "0123456789abcdef")];
+        let is_named = text.contains("ONETAKE_ADMIN_TOKEN");
+        let config = if is_named { load_with(&text, token) } else { load_with(&text, []) };
+        config.map_or(serde_json::Value::Null, |config| serde_json::to_value(&config).unwrap())
+    };
+    [load(line), load("")]
+}
+
+/// The head of the example tells which of its values are built in: those without a mark.
+#[test]
+fn the_example_marks_what_is_not_built_in_and_nothing_else() {
+    let shown = shown_alone();
+    assert!(shown.len() > 50 && EXAMPLE.contains("unless its line ends\n# with `# example`"));
+    for (section, line, is_example) in shown {
+        let (option, value) = line.split_once(" = ").unwrap();
+        let known = SECTIONS.iter().find(|known| known.name == section).unwrap();
+        let known = known.known().find(|known| known.name == option).unwrap();
+        if let Some(built_in) = known.built_in {
+            assert_eq!((value, is_example), (built_in, false), "{section}.{option}");
+        }
+        let [with, without] = with_and_without(section, line);
+        let is_same = with == without && !with.is_null();
+        assert_eq!(!is_same, is_example, "[{section}] {line}: {with}");
+    }
 }
 
 /// The paths of all options: `server.listen`, `defaults.fingerprint.json`, `tenant.keys.hash`.
