@@ -15,6 +15,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+/// How a demo is called that `cargo` has started.
+const CALL: &str = "cargo run --release --";
+
 fn onetake(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_onetake")).args(args).output().expect("the binary starts")
 }
@@ -70,6 +73,24 @@ fn the_demo_shows_seven_scenes_and_a_table_where_nothing_was_executed_twice() {
         assert!(shown.contains(said), "`{said}` is not said:\n{shown}");
     }
     assert_eq!(text(&output.stderr), "");
+}
+
+/// Who tries the demo from its sources has no `onetake` in the path.
+#[test]
+fn what_to_type_next_is_said_as_it_can_be_typed() {
+    let demo = |cargo: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onetake"));
+        command.args(["demo", "--once"]).env_remove("CARGO").envs(cargo.map(|at| ("CARGO", at)));
+        let output = command.output().expect("the binary starts");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let shown = text(&output.stdout);
+        shown.split_once("What next:\n").expect("it says so").1.to_owned()
+    };
+    let installed = demo(None);
+    assert!(installed.starts_with("  onetake serve --upstream URL   the same"), "{installed}");
+    let by_cargo = demo(Some("/usr/bin/cargo"));
+    let expected = "  cargo run --release -- serve --upstream URL   the same in front";
+    assert!(by_cargo.starts_with(expected), "{by_cargo}");
 }
 
 #[test]
@@ -128,7 +149,7 @@ impl Staying {
     /// Starts one whose folder is made in `place`.
     fn start_in(place: &Path) -> Self {
         let mut demo = Command::new(env!("CARGO_BIN_EXE_onetake"));
-        demo.env("TMPDIR", place);
+        demo.env("TMPDIR", place).env("CARGO", "cargo");
         demo.arg("demo").stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = demo.spawn().expect("the binary starts");
         let out = BufReader::new(child.stdout.take().unwrap());
@@ -212,6 +233,9 @@ fn without_once_it_stays_up_to_be_tried_and_leaves_nothing_when_it_ends() {
         line.unwrap_or_else(|| panic!("no {name} in:\n{said}")).trim().to_owned()
     };
     let folder = PathBuf::from(value("folder "));
+    let list = format!(" keys list --store embedded:{}/store\n", folder.display());
+    let (_, typed) = said.split_once("what the gateway remembers:\n").unwrap();
+    assert!(typed.split_once(&list).is_some_and(|(call, _)| call == CALL), "{said}");
     let gateway = gateway_of(&folder);
     assert!(gateway.exists());
     assert_eq!(staying.end(), Some(0));

@@ -19,6 +19,8 @@ pub(super) struct Stage {
     /// Whether a line may be drawn over.
     is_terminal: bool,
     has_colour: bool,
+    /// How whoever watches calls this program.
+    call: &'static str,
     /// Why the last line could not be written, if so; nothing is written after it.
     trouble: OnceLock<io::Error>,
 }
@@ -28,10 +30,10 @@ const DIM: &str = "2";
 const GREEN: &str = "32";
 const RED: &str = "31";
 
-const NEXT: &str = "\
-What next:
-  onetake serve --upstream URL   the same in front of your own API
-  README.md                      the same in ten lines of your own code";
+/// How this program is called: as it was, where `cargo run` started it, which tells it so.
+fn call(is_by_cargo: bool) -> &'static str {
+    if is_by_cargo { "cargo run --release --" } else { "onetake" }
+}
 
 impl Stage {
     /// Looks at standard output once.
@@ -40,7 +42,8 @@ impl Stage {
         // https://no-color.org
         let wants_none = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let has_colour = is_terminal && !wants_none;
-        Self { is_silent, is_terminal, has_colour, trouble: OnceLock::new() }
+        let call = call(env::var_os("CARGO").is_some());
+        Self { is_silent, is_terminal, has_colour, call, trouble: OnceLock::new() }
     }
 
     fn line(&self, text: &str) {
@@ -128,7 +131,11 @@ impl Stage {
 
     /// Where to go from here, when nothing stays.
     pub(super) fn farewell(&self) {
-        self.line(&format!("\n{NEXT}"));
+        let serve = format!("{} serve --upstream URL", self.call);
+        let width = serve.len();
+        self.line("\nWhat next:");
+        self.line(&format!("  {serve}   the same in front of your own API"));
+        self.line(&format!("  {:width$}   the same in ten lines of your own code", "README.md"));
         self.line("Nothing of this demo is left: all of it was in a temporary folder.");
     }
 
@@ -154,7 +161,7 @@ impl Stage {
         }
         let store = world.gateway.store();
         self.line("\n   what the gateway remembers:");
-        self.line(&format!("onetake keys list --store embedded:{}", store.display()));
+        self.line(&format!("{} keys list --store embedded:{}", self.call, store.display()));
         self.line("\nCtrl-C ends the gateway and the API, and removes the folder.");
     }
 }
@@ -164,7 +171,8 @@ mod tests {
     use super::*;
 
     fn stage(has_colour: bool) -> Stage {
-        Stage { is_silent: true, is_terminal: true, has_colour, trouble: OnceLock::new() }
+        let (call, trouble) = (call(false), OnceLock::new());
+        Stage { is_silent: true, is_terminal: true, has_colour, call, trouble }
     }
 
     #[test]
