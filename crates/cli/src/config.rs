@@ -4,6 +4,7 @@
 //! What leaves here is checked, typed and complete; what is wrong is told all at once, each with
 //! its line. Opens no listener, no store and no connection, and shows no secret.
 
+mod address;
 mod auth;
 mod bounds;
 mod dialect;

@@ -12,6 +12,7 @@ use ipnet::IpNet;
 use onetake::Tenant;
 use serde::Serialize;
 
+use super::address::Url;
 use super::bounds;
 use super::environment::Environment;
 use super::problem::{Place, Problems, Spot};
@@ -19,7 +20,7 @@ use super::raw::{Auth, AuthModeChoice};
 use super::read::{Given, Options, sure};
 use super::secret::Secret;
 use super::shown;
-use super::value::{OneOrMore, Plain, Url, Word, choice};
+use super::value::{OneOrMore, Plain, Word, choice};
 
 /// Clocks that differ by more are wrong.
 const LEEWAY_MAX: Duration = Duration::from_secs(5 * 60);

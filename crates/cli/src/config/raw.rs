@@ -11,12 +11,13 @@ use ipnet::IpNet;
 use onetake::core::Pointer;
 use onetake::{OnInFlight, Operation, Tenant};
 
+use super::address::Url;
 use super::auth::{Algorithm, ScopeRule};
 use super::dialect::{BodyShape, BuiltIn, Grammar, NoKey};
 use super::read::{Given, Known, Options, options, table_as_value};
 use super::route::{ForwardKey, KeyRule, Mode, StoreDown};
 use super::secret::SecretText;
-use super::value::{Moment, OneOrMore, Plain, Size, Span, Statuses, Unknown, Url, Word, choice};
+use super::value::{Moment, OneOrMore, Plain, Size, Span, Statuses, Unknown, Word, choice};
 
 options! {
     /// `[server]`: where callers connect, and what one of them may take.

@@ -15,6 +15,7 @@ use onetake_http::gateway::probe::ProbeUrl;
 use onetake_http::gateway::routes::{Routes, RoutesError};
 use serde::Serialize;
 
+use super::address::Url;
 use super::auth::ScopeRule;
 use super::bounds;
 use super::dialect::{self, DialectName, Dialects};
@@ -24,7 +25,7 @@ use super::read::{Given, Options, sure};
 use super::server::as_usize;
 use super::shown;
 use super::usable;
-use super::value::{Plain, Span, Unknown, Url, Word, choice};
+use super::value::{Plain, Span, Unknown, Word, choice};
 
 /// The longest that equal requests without a key may count as one.
 const WINDOW_MAX: Duration = Duration::from_secs(24 * 60 * 60);
