@@ -80,8 +80,10 @@ impl Target {
         let Some(file) = config::file(self.config.as_deref()) else {
             return Ok(Found { store: DEFAULT_URL.parse()?, admin: None });
         };
-        let Config { store, admin, .. } =
-            Config::load(Source::File(&file), &Environment::of_process())?;
+        let config = Config::load(Source::File(&file), &Environment::of_process());
+        // A guess could be another store than the one that is served.
+        let why = "the store is read from the configuration; mend it, or name it with `--store`";
+        let Config { store, admin, .. } = config.context(why)?;
         Ok(Found { store: store.url, admin: Some(admin) })
     }
 }

@@ -375,3 +375,24 @@ fn a_flag_that_cannot_be_meant_is_refused_with_a_hint() {
     assert!(said.starts_with("error: --listen: callers (127.0.0.1:8081) and operators"), "{said}");
     assert!(!folder.path().join("onetake-data").exists(), "no store was made");
 }
+
+/// Keys that have all ended are no fault of the file, and hardly meant.
+#[test]
+fn keys_that_have_all_expired_are_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = |expires: &str| {
+        let hash = format!("sha256:{}", "ab".repeat(32));
+        format!("[[tenant]]\nname = \"acme\"\nkeys = [{{ hash = \"{hash}\"{expires} }}]\n")
+    };
+    let warned = |expires: &str| {
+        let file = format!("{UPSTREAM}{ORDERS}{}", key(expires));
+        fs::write(folder.path().join("onetake.toml"), file).unwrap();
+        let output = check(folder.path(), &[]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stderr).to_owned()
+    };
+    let said = warned(", expires = 2001-01-31T00:00:00Z");
+    assert!(said.starts_with("warning: onetake.toml:3:1: every API key has expired"), "{said}");
+    assert_eq!(warned(", expires = 2999-01-31T00:00:00Z"), "");
+    assert_eq!(warned(""), "");
+}

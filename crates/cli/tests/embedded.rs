@@ -390,7 +390,9 @@ fn x10_commands_find_the_store_of_the_configuration() {
     fs::write(store.kept.path().join("onetake.toml"), "[store]\nurl = \"sqlite:x\"\n").unwrap();
     let wrong = here(&["keys", "list"]);
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(text(&wrong.stderr).contains("onetake.toml:2:7: store.url"), "{}", text(&wrong.stderr));
+    let said = text(&wrong.stderr);
+    assert!(said.contains("onetake.toml:2:7: store.url"), "{said}");
+    assert!(said.contains("mend it, or name it with `--store`"), "{said}");
     assert_eq!(count(&["--config", "other.toml"]), 2);
     assert_eq!(count(&["--store", "embedded:./data"]), 2, "what is typed comes first");
 }
