@@ -181,9 +181,12 @@ where
         Some(_) | None => (Read::TooLarge, DoorBody::passed(body)),
     };
     let outcome = match (read, status) {
-        (Read::Whole(body), Some(status)) => {
-            Outcome::Response { status, headers: kept(&parts.headers), body }
-        }
+        (Read::Whole(body), Some(status)) => Outcome::Response {
+            status,
+            headers: kept(&parts.headers),
+            // A piece of a connection's buffer would keep all of it in memory.
+            body: Bytes::copy_from_slice(&body),
+        },
         // Nobody keeps trailers.
         (Read::Whole(_) | Read::WithTrailers(_), _) => Outcome::NotKept { status },
         // The handler broke off inside its own answer. Whatever it had done, it has done.
@@ -371,6 +374,17 @@ mod tests {
         let (report, body) = reported(vec![data("ab"), trailers], 3).await;
         assert_eq!(report, Report::Finished(Outcome::NotKept { status }));
         assert_eq!(body, Some("ab".into()));
+    }
+
+    /// What is kept is a few bytes of its own, not a window into the buffer of a connection.
+    #[tokio::test]
+    async fn a_kept_body_holds_no_more_memory_than_it_says() {
+        let buffer = Bytes::from(vec![b'x'; 16 * 1024]);
+        let piece = buffer.slice(..3);
+        let (report, body) = reported(vec![Ok(http_body::Frame::data(piece.clone()))], 100).await;
+        let Report::Finished(Outcome::Response { body: kept, .. }) = report else { panic!() };
+        assert_eq!((&kept, body.as_ref()), (&piece, Some(&piece)));
+        assert_ne!(kept.as_ptr(), piece.as_ptr());
     }
 
     /// X3: an answer that breaks off in its middle says nothing about what was done.
