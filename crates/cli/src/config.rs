@@ -269,6 +269,10 @@ impl Written {
             defaults: &self.defaults,
             scope: auth.scope,
             held,
+            knows_scopes: matches!(
+                mode.value,
+                raw::AuthModeChoice::ApiKey | raw::AuthModeChoice::Jwt
+            ),
         };
         let upstream = self.defaults.upstream.as_ref().map(|given| given.value.0.clone());
         let is_required = |own: &Settings| own.requires.is_some();

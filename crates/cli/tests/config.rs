@@ -236,6 +236,14 @@ fn a_scope_that_nobody_has_is_refused_with_the_nearest() {
     assert_eq!(check(folder.path(), &[]).status.code(), Some(0), "one tenant may do everything");
 }
 
+/// X6: a guard that nobody could keep is not promised.
+#[test]
+fn x6_a_scope_is_refused_where_callers_have_none() {
+    let told = refused(&format!("{ANONYMOUS}{UPSTREAM}{ORDERS}requires = \"orders:write\"\n"));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("route[0].requires: callers have scopes only with"), "{told:?}");
+}
+
 /// A key with more scopes than its tenant is told where it stands.
 #[test]
 fn a_key_with_more_scopes_than_its_tenant_is_told_with_its_line() {

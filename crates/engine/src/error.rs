@@ -15,6 +15,10 @@ pub enum RunError {
     /// The store failed, and nothing was executed. Retry later with the same key.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The store failed after it had shown a record of this key, so an effect may be under way;
+    /// this attempt executed nothing. Retry later with the same key.
+    #[error("{0}, after it had shown a record of this key; nothing was executed")]
+    Interrupted(StoreError),
     /// The store could not tell whether it holds our claim; nothing was executed. Retry later with
     /// the same key.
     #[error("the store could not say whether the claim was written; nothing was executed")]
@@ -45,11 +49,16 @@ pub enum RunError {
 }
 
 impl RunError {
+    /// The same, where a record of the key was seen before.
+    pub(crate) fn after_a_record(self) -> Self {
+        if let Self::Store(error) = self { Self::Interrupted(error) } else { self }
+    }
+
     /// The stable code of this failure.
     #[must_use]
     pub const fn code(&self) -> Code {
         match self {
-            Self::Store(error) => error.code(),
+            Self::Store(error) | Self::Interrupted(error) => error.code(),
             Self::ClaimUncertain => Code::StoreUnavailable,
             Self::ExecutedNotRecorded | Self::Lost => Code::ExecutedNotRecorded,
             Self::Fenced => Code::Fenced,
@@ -72,6 +81,7 @@ mod tests {
             (RunError::from(StoreError::Full(Bound::Tenant)), "store_full"),
             (RunError::from(StoreError::Unavailable("down".into())), "store_unavailable"),
             (RunError::from(StoreError::Corrupt("crc".into())), "store_corrupt"),
+            (RunError::Interrupted(StoreError::Full(Bound::Total)), "store_full"),
             (RunError::ClaimUncertain, "store_unavailable"),
             (RunError::ExecutedNotRecorded, "executed_not_recorded"),
             (RunError::Lost, "executed_not_recorded"),

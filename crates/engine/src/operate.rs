@@ -96,6 +96,7 @@ impl From<RunError> for OperateError {
             // A transaction calls it that; to an operator it is an act that may be done or not.
             RunError::ExecutedNotRecorded => Self::Uncertain,
             RunError::Store(_)
+            | RunError::Interrupted(_)
             | RunError::ClaimUncertain
             | RunError::Fenced
             | RunError::Busy(_)

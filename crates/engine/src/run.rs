@@ -119,12 +119,15 @@ impl<S: Slots> Engine<S> {
         Fut: Future<Output = Report> + Send + 'static,
     {
         let (mut grounds, mut waiting, mut rivals) = (Grounds::FIRST, Waiting::default(), 0);
+        // Whoever has seen a record never again takes the store for one that knows of none.
+        let mut seen = false;
+        let failed = |error: RunError, seen| if seen { error.after_a_record() } else { error };
         loop {
             // Whoever waits only looks; whoever may execute claims at once, without looking first.
             let ready = !waiting.is_seated() && pending.is_ready();
             let Stamped { now, value: found } = if ready {
                 self.refuse_when_stopping()?;
-                match pending.claim(grounds).await? {
+                match pending.claim(grounds).await.map_err(|error| failed(error, seen))? {
                     Stamped { value: Swap::Won(claim), .. } => {
                         return Ok(Walked::Executing(pending.start(claim)));
                     }
@@ -132,8 +135,10 @@ impl<S: Slots> Engine<S> {
                     Stamped { value: Swap::Unknown, .. } => return Err(RunError::ClaimUncertain),
                 }
             } else {
-                self.read(pending.ask.address.slot()).await?
+                let read = self.read(pending.ask.address.slot()).await;
+                read.map_err(|error| failed(error.into(), seen))?
             };
+            seen |= found.is_some();
             belongs(found.as_deref(), &pending.ask)?;
             match Step::of(decide(&pending.ask, found.as_deref(), now), now) {
                 Step::Say(answer) => return Ok(Walked::Answered(answer)),

@@ -15,6 +15,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use onetake_core::Cause;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// An error of a body.
@@ -22,6 +23,8 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Pieces on their way.
 const PIECES_MAX: usize = 2;
+/// The most bytes of one. Small, because a caller is watched by the piece.
+const PIECE_BYTES_MAX: usize = 64 * 1024;
 /// How long an answer may be silent, and how long it may still take once nobody listens.
 const QUIET_MAX: Duration = Duration::from_secs(300);
 /// How long a caller may leave a piece unread.
@@ -44,10 +47,8 @@ enum BrokenOff {
 enum Piece {
     /// More follows.
     Frame(Frame<Bytes>),
-    /// Nothing follows.
-    Last(Frame<Bytes>),
-    /// The end, where no piece was known to be the last.
-    End,
+    /// The end, and what comes with it: what would make the answer whole by itself.
+    End(Option<Frame<Bytes>>, Option<Frame<Bytes>>),
 }
 
 /// The end at which an answer is carried.
@@ -57,6 +58,10 @@ pub(crate) struct Carrier {
     to: Option<Sender<Result<Piece, BoxError>>>,
     /// Until when something must come.
     until: Instant,
+    /// Bytes that the caller still waits for, where it was told how many there are.
+    left: Option<u64>,
+    /// Whether the caller takes the last byte for the end, without being told that it is.
+    holds_back: bool,
 }
 
 /// The end at which an answer arrives.
@@ -71,18 +76,28 @@ enum Stage {
     /// Pieces arrive.
     Open,
     /// This is all, once the outcome is durable.
-    Ending(Option<Frame<Bytes>>),
+    Ending([Option<Frame<Bytes>>; 2]),
+    /// It is durable.
+    Ended([Option<Frame<Bytes>>; 2]),
     Over,
 }
 
-/// Both ends for an answer of this size, as far as it is known.
-pub(crate) fn carry(size: SizeHint) -> (Carrier, Carried) {
+/// Both ends for an answer of this size, as far as it is known. `length` is what the caller was
+/// told in so many words; `holds_back`: it takes the last byte for the end either way.
+pub(crate) fn carry(size: SizeHint, length: Option<u64>, holds_back: bool) -> (Carrier, Carried) {
     let (to, pieces) = channel(PIECES_MAX);
-    let carrier = Carrier { to: Some(to), until: Instant::now() + QUIET_MAX };
+    let until = Instant::now() + QUIET_MAX;
+    let left = length.or_else(|| size.exact());
+    let carrier = Carrier { to: Some(to), until, left, holds_back };
     (carrier, Carried { pieces, left: size, settled: None, stage: Stage::Open })
 }
 
 impl Carrier {
+    /// Carries to nobody.
+    pub(crate) fn to_nobody() -> Self {
+        Self { to: None, until: Instant::now() + QUIET_MAX, left: None, holds_back: false }
+    }
+
     /// Carries `body` to its end, whether or not anybody listens.
     pub(crate) async fn carry<R>(mut self, body: R) -> Result<(), Cause>
     where
@@ -90,26 +105,59 @@ impl Carrier {
         R::Error: Into<BoxError>,
     {
         let mut body = pin!(body);
+        let mut held = None;
         loop {
-            let next = timeout_at(self.until, body.frame()).await;
-            let Ok(next) = next.map(|next| next.map(|frame| frame.map_err(Into::into))) else {
+            // A body that always has more must not keep its thread, nor outlast its time.
+            consume_budget().await;
+            let next = timeout_at(self.until, body.frame()).await.ok();
+            let next = next.filter(|_| Instant::now() < self.until);
+            let Some(next) = next.map(|next| next.map(|frame| frame.map_err(Into::into))) else {
                 self.give(Err(BrokenOff::Silent.into())).await;
                 return Err(Cause::TimedOut);
             };
-            let is_last = body.is_end_stream() || body.size_hint().exact() == Some(0);
             match next {
-                Some(Ok(frame)) if is_last => self.give(Ok(Piece::Last(frame))).await,
-                Some(Ok(frame)) => self.give(Ok(Piece::Frame(frame))).await,
+                Some(Ok(frame)) => held = self.pass(held, frame).await,
                 Some(Err(error)) => {
                     self.give(Err(error)).await;
                     return Err(Cause::Reported);
                 }
                 None => {
-                    self.give(Ok(Piece::End)).await;
+                    self.give(Ok(Piece::End(held, None))).await;
                     return Ok(());
                 }
             }
         }
+    }
+
+    /// Passes on what must not wait, and gives back what must.
+    async fn pass(
+        &mut self,
+        held: Option<Frame<Bytes>>,
+        frame: Frame<Bytes>,
+    ) -> Option<Frame<Bytes>> {
+        let mut data = match frame.into_data() {
+            Ok(data) => data,
+            // Nothing follows trailers.
+            Err(trailers) => {
+                self.give(Ok(Piece::End(held, Some(trailers)))).await;
+                self.to = None;
+                return None;
+            }
+        };
+        if let Some(held) = held {
+            self.give(Ok(Piece::Frame(held))).await;
+        }
+        self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
+        while data.len() > PIECE_BYTES_MAX {
+            let piece = data.split_to(PIECE_BYTES_MAX);
+            self.give(Ok(Piece::Frame(Frame::data(piece)))).await;
+        }
+        let frame = Frame::data(data);
+        if self.holds_back || self.left == Some(0) {
+            return Some(frame);
+        }
+        self.give(Ok(Piece::Frame(frame))).await;
+        None
     }
 
     async fn give(&mut self, piece: Result<Piece, BoxError>) {
@@ -135,23 +183,29 @@ impl Carried {
         if matches!(self.stage, Stage::Open) {
             match ready!(self.pieces.poll_recv(cx)) {
                 Some(Ok(Piece::Frame(frame))) => return Poll::Ready(Some(Ok(self.counted(frame)))),
-                Some(Ok(Piece::Last(frame))) => self.stage = Stage::Ending(Some(frame)),
-                Some(Ok(Piece::End)) => self.stage = Stage::Ending(None),
+                Some(Ok(Piece::End(last, trailers))) => {
+                    self.stage = Stage::Ending([last, trailers]);
+                }
                 Some(Err(error)) => return Poll::Ready(Some(Err(self.broken(error)))),
                 None => return Poll::Ready(Some(Err(self.broken(BrokenOff::Left.into())))),
             }
         }
-        let Stage::Ending(last) = &mut self.stage else { return Poll::Ready(None) };
-        let is_settled = match &mut self.settled {
-            Some(settled) => ready!(settled.as_mut().poll(cx)),
-            None => false,
-        };
-        if !is_settled {
-            return Poll::Ready(Some(Err(self.broken(BrokenOff::NotRecorded.into()))));
+        if let Stage::Ending(last) = &mut self.stage {
+            let is_settled = match &mut self.settled {
+                Some(settled) => ready!(settled.as_mut().poll(cx)),
+                None => false,
+            };
+            if !is_settled {
+                return Poll::Ready(Some(Err(self.broken(BrokenOff::NotRecorded.into()))));
+            }
+            self.stage = Stage::Ended(std::mem::take(last));
         }
-        let last = last.take();
-        self.stage = Stage::Over;
-        Poll::Ready(last.map(|frame| Ok(self.counted(frame))))
+        let Stage::Ended(last) = &mut self.stage else { return Poll::Ready(None) };
+        let Some(frame) = last.iter_mut().find_map(Option::take) else {
+            self.stage = Stage::Over;
+            return Poll::Ready(None);
+        };
+        Poll::Ready(Some(Ok(self.counted(frame))))
     }
 
     fn broken(&mut self, error: BoxError) -> BoxError {
@@ -170,8 +224,12 @@ impl Carried {
         frame
     }
 
-    pub(crate) const fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Over)
+    pub(crate) fn is_over(&self) -> bool {
+        match &self.stage {
+            Stage::Open | Stage::Ending(_) => false,
+            Stage::Ended(last) => last.iter().all(Option::is_none),
+            Stage::Over => true,
+        }
     }
 
     pub(crate) const fn size(&self) -> SizeHint {

@@ -8,16 +8,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::response::Parts;
-use http::{HeaderMap, HeaderName, Response, header};
+use http::{HeaderMap, HeaderName, Response, StatusCode, Version, header};
 use http_body::Body;
 use http_body_util::BodyExt;
 use onetake_core::{Cause, Header, Outcome, Report, Status};
+use tokio::time::timeout;
 
 use crate::body::DoorBody;
-use crate::carry::{BoxError, carry};
+use crate::carry::{BoxError, Carrier, carry};
 use crate::hops::{self, OF_ONE_CONNECTION};
 
 /// What a handler came to.
@@ -45,6 +47,8 @@ pub(crate) struct Place<R, E>(Arc<Laid<R, E>>);
 #[derive(Debug)]
 struct Laid<R, E> {
     is_begun: AtomicBool,
+    /// Whether the end of an answer of unknown length is told by the end of its connection.
+    ends_by_hanging_up: bool,
     live: Mutex<Found<R, E>>,
 }
 
@@ -54,6 +58,8 @@ struct Found<R, E> {
     live: Option<Live<R, E>>,
     /// Whether it is for the caller to have at once.
     is_answering: bool,
+    /// Whether nobody comes for it any more.
+    is_left: bool,
     waker: Option<Waker>,
 }
 
@@ -64,9 +70,11 @@ impl<R, E> Clone for Place<R, E> {
 }
 
 impl<R, E> Place<R, E> {
-    pub(crate) fn new() -> Self {
-        let live = Mutex::new(Found { live: None, is_answering: false, waker: None });
-        Self(Arc::new(Laid { is_begun: AtomicBool::new(false), live }))
+    /// A place for the answer to a request of this version.
+    pub(crate) fn new(version: Version) -> Self {
+        let found = Found { live: None, is_answering: false, is_left: false, waker: None };
+        let (is_begun, live) = (AtomicBool::new(false), Mutex::new(found));
+        Self(Arc::new(Laid { is_begun, ends_by_hanging_up: version < Version::HTTP_11, live }))
     }
 
     /// Says that the handler is about to be called.
@@ -90,6 +98,9 @@ impl<R, E> Place<R, E> {
     /// Lays down what the caller gets at once, although its execution goes on.
     fn lay_at_once(&self, live: Live<R, E>) {
         let mut found = self.found();
+        if found.is_left {
+            return;
+        }
         found.live = Some(live);
         found.is_answering = true;
         let waker = found.waker.take();
@@ -114,6 +125,23 @@ impl<R, E> Place<R, E> {
     pub(crate) fn take(&self) -> Option<Live<R, E>> {
         self.found().live.take()
     }
+
+    /// Says that nobody comes any more, so that nothing waits here to be taken.
+    pub(crate) fn leave(&self) {
+        let mut found = self.found();
+        found.is_left = true;
+        drop(found.live.take());
+    }
+}
+
+/// A caller who may come for what is laid down. Whoever goes away, however, leaves.
+#[derive(Debug)]
+pub(crate) struct Caller<R, E>(pub(crate) Place<R, E>);
+
+impl<R, E> Drop for Caller<R, E> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
 }
 
 /// Whether a caller is being answered although its execution goes on.
@@ -135,14 +163,52 @@ impl<R: Send + 'static, E: Send + 'static> Place<R, E> {
 }
 
 /// Turns what a handler came to into a report, and lays down what its caller gets.
-pub(crate) async fn report<R, E>(ended: Ended<R, E>, bytes_max: usize, at: &Place<R, E>) -> Report
+///
+/// `limit` covers everything up to the last byte that is kept; what is carried to its caller has
+/// limits of its own.
+pub(crate) async fn report<R, E>(
+    call: impl Future<Output = Ended<R, E>>,
+    limit: Option<Duration>,
+    bytes_max: usize,
+    at: &Place<R, E>,
+) -> Report
+where
+    R: Body<Data = Bytes>,
+    R::Error: Into<BoxError>,
+{
+    let made = made(call, bytes_max, at);
+    let made = match limit {
+        None => made.await,
+        Some(limit) => match timeout(limit, made).await {
+            Ok(made) => made,
+            Err(_) => return Report::Unknown(Cause::TimedOut),
+        },
+    };
+    match made {
+        Made::Report(report) => report,
+        Made::Rest(parts, body) => carried(parts, body, at).await,
+    }
+}
+
+/// What a handler came to, as far as it is kept.
+enum Made<R> {
+    Report(Report),
+    /// A response that is not kept, on its way.
+    Rest(Parts, DoorBody<R>),
+}
+
+async fn made<R, E>(
+    call: impl Future<Output = Ended<R, E>>,
+    bytes_max: usize,
+    at: &Place<R, E>,
+) -> Made<R>
 where
     R: Body<Data = Bytes>,
     R::Error: Into<BoxError>,
 {
     let ours = |response: Response<Bytes>| Ok(response.map(DoorBody::whole));
-    match ended {
-        Ended::Responded(response) => responded(response, bytes_max, at).await,
+    Made::Report(match call.await {
+        Ended::Responded(response) => return responded(response, bytes_max, at).await,
         Ended::Failed(error) => {
             at.lay(Err(error));
             Report::Finished(Outcome::Failure(Bytes::new()))
@@ -156,19 +222,22 @@ where
             at.lay(ours(response));
             Report::Unknown(Cause::Reported)
         }
-    }
+    })
 }
 
-fn outcome_of(response: &Response<Bytes>) -> Outcome {
+pub(crate) fn outcome_of(response: &Response<Bytes>) -> Outcome {
     let status = Status::new(response.status().as_u16());
     let headers = kept(response.headers());
     match status {
-        Some(status) => Outcome::Response { status, headers, body: response.body().clone() },
+        // A piece of a connection's buffer would keep all of it in memory.
+        Some(status) => {
+            Outcome::Response { status, headers, body: Bytes::copy_from_slice(response.body()) }
+        }
         None => Outcome::NotKept { status: None },
     }
 }
 
-async fn responded<R, E>(response: Response<R>, bytes_max: usize, at: &Place<R, E>) -> Report
+async fn responded<R, E>(response: Response<R>, bytes_max: usize, at: &Place<R, E>) -> Made<R>
 where
     R: Body<Data = Bytes>,
     R::Error: Into<BoxError>,
@@ -176,9 +245,11 @@ where
     let (parts, body) = response.into_parts();
     // A status that does not exist can be passed on and not kept.
     let status = Status::new(parts.status.as_u16());
-    let (read, body) = match status {
-        Some(_) if !is_stream(&parts.headers) => read(body, bytes_max, |_| true).await,
-        Some(_) | None => (Read::TooLarge, DoorBody::passed(body)),
+    let is_kept = status.is_some() && !is_stream(&parts.headers);
+    let (read, body) = if is_kept || is_all(parts.status, &body) {
+        read(body, bytes_max, |_| true).await
+    } else {
+        (Read::TooLarge, DoorBody::passed(body))
     };
     let outcome = match (read, status) {
         (Read::Whole(body), Some(status)) => Outcome::Response {
@@ -190,11 +261,11 @@ where
         // Nobody keeps trailers.
         (Read::Whole(_) | Read::WithTrailers(_), _) => Outcome::NotKept { status },
         // The handler broke off inside its own answer. Whatever it had done, it has done.
-        (Read::Broken, _) => return Report::Unknown(Cause::Reported),
-        (Read::TooLarge | Read::NoRoom, _) => return carried(parts, body, at).await,
+        (Read::Broken, _) => return Made::Report(Report::Unknown(Cause::Reported)),
+        (Read::TooLarge | Read::NoRoom, _) => return Made::Rest(parts, body),
     };
     at.lay(Ok(Response::from_parts(parts, body)));
-    Report::Finished(outcome)
+    Made::Report(Report::Finished(outcome))
 }
 
 /// Carries a response to its caller that is not kept.
@@ -206,12 +277,32 @@ where
     let status = Status::new(parts.status.as_u16());
     // What belongs to the answer is held as long as it is on its way, whoever listens.
     let _held = parts.extensions.clone();
-    let (from, to) = carry(body.size_hint());
-    at.lay_at_once(Ok(Response::from_parts(parts, DoorBody::carried(to))));
-    match from.carry(body).await {
+    // Where the head is the whole answer it waits for the record, and the rest is nobody's.
+    let carried = if is_bodiless(parts.status) {
+        let carried = Carrier::to_nobody().carry(body).await;
+        at.lay(Ok(Response::from_parts(parts, DoorBody::whole(Bytes::new()))));
+        carried
+    } else {
+        let length = parts.headers.get(header::CONTENT_LENGTH).and_then(|it| it.to_str().ok());
+        let length = length.and_then(|length| length.trim().parse().ok());
+        let (from, to) = carry(body.size_hint(), length, at.0.ends_by_hanging_up);
+        at.lay_at_once(Ok(Response::from_parts(parts, DoorBody::carried(to))));
+        from.carry(body).await
+    };
+    match carried {
         Ok(()) => Report::Finished(Outcome::NotKept { status }),
         Err(cause) => Report::Unknown(cause),
     }
+}
+
+/// Whether a response has nothing behind its head, by its status.
+const fn is_bodiless(status: StatusCode) -> bool {
+    matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED)
+}
+
+/// Whether the head of a response is all of it.
+fn is_all(status: StatusCode, body: &impl Body) -> bool {
+    is_bodiless(status) || body.is_end_stream() || body.size_hint().exact() == Some(0)
 }
 
 /// Whether `headers` announce a response without a foreseeable end.
@@ -334,10 +425,11 @@ mod tests {
     }
 
     async fn reported(frames: Frames, bytes_max: usize) -> (Report, Option<Bytes>) {
-        let place = Place::<Stream, ()>::new();
+        let place = Place::<Stream, ()>::new(Version::HTTP_11);
         let (laid, response) = (place.clone(), Response::new(Stream(frames.into_iter())));
-        let mut reporting =
-            tokio::spawn(async move { report(Ended::Responded(response), bytes_max, &laid).await });
+        let mut reporting = tokio::spawn(async move {
+            report(ready(Ended::Responded(response)), None, bytes_max, &laid).await
+        });
         let reported = tokio::select! {
             reported = &mut reporting => Some(reported.unwrap()),
             () = poll_fn(|cx| place.poll_answering(cx)) => None,
@@ -430,13 +522,13 @@ mod tests {
 
     #[tokio::test]
     async fn an_event_stream_is_never_read_ahead() {
-        let place = Place::<Full<Bytes>, ()>::new();
+        let place = Place::<Full<Bytes>, ()>::new(Version::HTTP_11);
         let mut response = Response::new(Full::new(Bytes::from("data: 1\n\n")));
         let kind = HeaderValue::from_static("text/event-stream; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         let _reporting = tokio::spawn({
             let place = place.clone();
-            async move { report(Ended::Responded(response), 100, &place).await }
+            async move { report(ready(Ended::Responded(response)), None, 100, &place).await }
         });
         poll_fn(|cx| place.poll_answering(cx)).await;
         assert!(place.take().is_some_and(|live| live.is_ok()));

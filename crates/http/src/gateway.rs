@@ -39,7 +39,7 @@ use crate::body::DoorBody;
 use crate::dialect::Dialect;
 use crate::idempotency::Idempotency;
 use crate::identity::{self, Gate, Identity};
-use crate::reply::refuse;
+use crate::reply::{refuse, refuse_as};
 use crate::settings::Settings;
 use crate::walk::answer;
 
@@ -132,6 +132,7 @@ impl Gateway {
             forwarding,
             turns: Turns::default(),
             credentials: credentials.unwrap_or_default(),
+            has_tenants: !matches!(parts.gate, Gate::Anonymous(_)),
         });
         let door = Idempotency::by_extension(engine);
         let mut door = door.buffered_bytes_max(parts.buffered_bytes_max);
@@ -196,6 +197,13 @@ impl Gateway {
         }
     }
 
+    /// For a request whose head is too large.
+    fn refuse_head(&self, bytes_max: usize) -> Response<GatewayBody> {
+        let detail = format!("the head of the request has more than {bytes_max} bytes");
+        let status = http::StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        refuse_as(&Refused::new(Code::TooLarge, detail), status, &self.dialect).map(whole)
+    }
+
     /// What the gateway answers by itself, whatever the routes say.
     async fn own(&self, request: &Request<Incoming>) -> Option<Response<Bytes>> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -224,6 +232,10 @@ impl Gateway {
         mut request: Request<Incoming>,
         peer: IpAddr,
     ) -> Result<(Arc<Target>, Request<Incoming>, Identity), Response<Bytes>> {
+        if is_hostless(&request) {
+            let refused = Refused::new(Code::RequestInvalid, "send a Host header");
+            return Err(refuse(&refused, &self.dialect));
+        }
         let path = normalise(request.uri().path()).map_err(|error| {
             refuse(&Refused::new(Code::RequestInvalid, error.to_string()), &self.dialect)
         })?;
@@ -276,14 +288,21 @@ impl Gateway {
 
     fn not_allowed(&self, allow: &[Method]) -> Response<Bytes> {
         let refused = Refused::new(Code::RouteMissing, "this path has other methods");
-        let mut response = refuse(&refused, &self.dialect);
-        *response.status_mut() = http::StatusCode::METHOD_NOT_ALLOWED;
+        let status = http::StatusCode::METHOD_NOT_ALLOWED;
+        let mut response = refuse_as(&refused, status, &self.dialect);
         let names: Vec<_> = allow.iter().map(Method::as_str).collect();
         if let Ok(names) = HeaderValue::try_from(names.join(", ")) {
             response.headers_mut().insert(header::ALLOW, names);
         }
         response
     }
+}
+
+/// Whether a request lacks the name of the host that it must have.
+fn is_hostless(request: &Request<Incoming>) -> bool {
+    let names_host =
+        request.headers().contains_key(header::HOST) || request.uri().authority().is_some();
+    request.version() >= http::Version::HTTP_11 && !names_host
 }
 
 fn whole(bytes: Bytes) -> GatewayBody {

@@ -70,7 +70,7 @@ pub(crate) fn say(ended: Result<Answer, RunError>, dialect: &Dialect) -> Said {
         Ok(Answer::Unknown { .. }) => Refused::new(
             Code::OutcomeUnknown,
             "an earlier attempt with this key may or may not have taken effect; it is not tried \
-             again unasked",
+             again until somebody who knows has settled it, so do not send it with another key",
         ),
         Err(error) => failed(&error),
     };
@@ -88,7 +88,10 @@ fn failed(error: &RunError) -> Refused {
             "this request was executed and its outcome is not recorded yet; come back with the \
              same key, never with a new one"
         }
-        Code::Fenced => "another attempt replaced this one; the effect may have happened twice",
+        Code::Fenced => {
+            "another attempt, or an operator, took this key over while it was being executed; the \
+             effect may happen twice"
+        }
         Code::Busy => "too much is being executed at the moment; nothing was executed",
         Code::Stopping => "this server is stopping; nothing was executed",
         Code::TooLarge => "the request is larger than the store takes",
@@ -151,7 +154,16 @@ pub(crate) fn expires(headers: &mut HeaderMap, at: Option<Timestamp>) {
 
 /// A refusal in the words of `dialect`.
 pub(crate) fn refuse(refused: &Refused, dialect: &Dialect) -> Response<Bytes> {
-    let (code, status) = (refused.code, dialect.status(refused.code));
+    refuse_as(refused, dialect.status(refused.code), dialect)
+}
+
+/// The same, with a status that says more than that of its code.
+pub(crate) fn refuse_as(
+    refused: &Refused,
+    status: StatusCode,
+    dialect: &Dialect,
+) -> Response<Bytes> {
+    let code = refused.code;
     let seconds = refused.retry_after.map(whole_seconds);
     let body = match dialect.body {
         BodyShape::Problem => problem(refused, status, seconds),

@@ -1,4 +1,5 @@
-//! How many bytes of requests may be in memory at once, of all callers together.
+//! How many bytes of requests may be in memory at once, of all callers together; and how many
+//! requests an upstream may have, which is counted in the same way.
 //!
 //! A keyed request is read whole before anything else happens, so many large ones at once could
 //! take all memory, each within its own bound. Whoever finds no room is refused before anything was
@@ -47,6 +48,14 @@ impl Room {
     /// A share of `tenant` that is still empty.
     pub(crate) fn share(&self, tenant: &Tenant) -> Share {
         Share { room: self.clone(), tenant: tenant.clone(), bytes: 0 }
+    }
+
+    /// Whether `tenant` could take one more.
+    #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "only a gateway asks"))]
+    pub(crate) fn has_one_for(&self, tenant: &Tenant) -> bool {
+        let taken = self.taken();
+        let own = taken.by_tenant.get(tenant).copied().unwrap_or(0);
+        taken.all < self.0.bytes_max && own < self.0.bytes_max.div_ceil(2)
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {

@@ -67,6 +67,8 @@ pub struct Settings {
     pub(crate) request_bytes_max: usize,
     pub(crate) response_bytes_max: usize,
     pub(crate) body_within: Duration,
+    /// How long a handler may take, up to the last byte that is kept; the door keeps this limit.
+    pub(crate) timeout: Option<Duration>,
     pub(crate) store_down: StoreDown,
     pub(crate) mode: Mode,
 }
@@ -124,7 +126,8 @@ impl Settings {
         &self.dialect
     }
 
-    /// How long things last and what is final.
+    /// How long things last and what is final. The limit of an execution is not part of it: the
+    /// door keeps that itself, because an answer that has begun may go on.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
@@ -212,7 +215,9 @@ impl SettingsBuilder {
             // Whoever is only watched is neither sent away nor kept waiting.
             policy = policy.answer_at_the_end().on_in_flight(OnInFlight::Refuse);
         }
-        let policy = policy.build()?;
+        let timeout = policy.clone().build()?.timeout();
+        // An answer that has begun goes on while it is taken; only the door knows when that is.
+        let policy = policy.no_timeout().build()?;
         let keyless = self.keyless.unwrap_or(Keyless::By(self.dialect.no_key));
         let derived = match keyless {
             Keyless::By(_) => policy.clone(),
@@ -232,6 +237,7 @@ impl SettingsBuilder {
             request_bytes_max: self.request_bytes_max,
             response_bytes_max: self.response_bytes_max,
             body_within: self.body_within,
+            timeout,
             store_down: self.store_down,
             mode: self.mode,
         })

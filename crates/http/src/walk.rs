@@ -25,7 +25,7 @@ use onetake_engine::{Answer, Attempt, Doubt, RunError, StoreError};
 use crate::ask::{self, Refused};
 use crate::body::DoorBody;
 use crate::carry::BoxError;
-use crate::execute::{Ended, Live, Place, report};
+use crate::execute::{Caller, Ended, Live, Place, report};
 use crate::idempotency::{Boxed, Execution, Idempotency};
 use crate::reply::{self, OBSERVED, Said};
 use crate::room::Share;
@@ -143,7 +143,8 @@ where
     B: Send + 'static,
     H: Handler<B>,
 {
-    let (settings, place) = (&*door.settings, Place::new());
+    let (settings, place) = (&*door.settings, Place::new(request.parts.version));
+    let _caller = Caller(place.clone());
     let spare = is_spare_needed(settings).then(|| Spare {
         ask: ask.clone(),
         request: request.clone(),
@@ -153,7 +154,7 @@ where
     let (policy, mode) = (Arc::clone(&ask.policy), settings.mode);
     let walk = Arc::clone(&door.walk).run(ask, execution);
     // Whoever is only watched gets its answer whatever becomes of the record.
-    let is_durable = move |ended: &_| is_executed(ended) || mode == Mode::Observe;
+    let is_durable = move |ended: &_| is_durable(ended) || mode == Mode::Observe;
     let ended = match heard(walk, &place, &policy, is_durable).await {
         Heard::Ended(ended) => ended,
         Heard::Begun(live) => return *live,
@@ -165,6 +166,7 @@ where
             Some(live) if settings.mode == Mode::Observe && ended.is_err() => {
                 live.map(|response| ending(response, true))
             }
+            None if matches!(ended, Ok(Answer::Unknown { .. })) => refuse(&own_unknown(), settings),
             laid => reply(ended, laid, settings),
         };
     }
@@ -253,6 +255,7 @@ where
     H: Handler<B>,
 {
     let (bytes_max, laid) = (door.settings.response_bytes_max, place.clone());
+    let limit = door.settings.timeout;
     let (counted, tenant) = (door.new_keys.clone(), ask.address.tenant().clone());
     let Whole { mut parts, body, taken } = request;
     let execute = move |attempt: Attempt| async move {
@@ -262,8 +265,8 @@ where
         }
         parts.extensions.insert(attempt);
         laid.begin();
-        let ended = handler.call(Request::from_parts(parts, DoorBody::whole(body))).await;
-        report(ended, bytes_max, &laid).await
+        let call = handler.call(Request::from_parts(parts, DoorBody::whole(body)));
+        report(call, limit, bytes_max, &laid).await
     };
     let run = Box::new(move |attempt| Box::pin(execute(attempt)) as Boxed<'static, _>);
     Execution { run, answering: place.answering() }
@@ -287,7 +290,8 @@ where
     let Spare { ask, request, handler } = spare;
     let unsettled = Unsettled { door, ask: &ask, parts: &request.parts, fence };
     let learned = handler.clone().learn(unsettled).await;
-    let (place, policy) = (Place::new(), Arc::clone(&ask.policy));
+    let (place, policy) = (Place::new(request.parts.version), Arc::clone(&ask.policy));
+    let _caller = Caller(place.clone());
     match learned {
         Learned::Nothing(after) => return refuse(&unknown(after), settings),
         Learned::LookAgain => {}
@@ -300,7 +304,10 @@ where
             });
             let execution = Execution { run, answering };
             let recovered = Arc::clone(&door.walk).recover(ask.clone(), doubt, execution);
-            let is_durable = |ended: &_| matches!(ended, Ok(Some(Answer::Executed { .. })));
+            let is_durable = |ended: &Result<Option<Answer>, RunError>| match ended {
+                Ok(Some(answer)) => is_recorded(answer),
+                Ok(None) | Err(_) => false,
+            };
             match heard(recovered, &place, &policy, is_durable).await {
                 Heard::Begun(live) => return *live,
                 Heard::Ended(recovered) => {
@@ -313,7 +320,7 @@ where
     }
     let execution = execution(door, &ask, request, handler, &place);
     let walk = Arc::clone(&door.walk).run(ask, execution);
-    match heard(walk, &place, &policy, is_executed).await {
+    match heard(walk, &place, &policy, is_durable).await {
         Heard::Begun(live) => *live,
         Heard::Ended(Ok(Answer::Unknown { .. })) => {
             place.take().unwrap_or_else(|| refuse(&unknown(Some(SOON)), settings))
@@ -322,14 +329,27 @@ where
     }
 }
 
-const fn is_executed(ended: &Result<Answer, RunError>) -> bool {
-    matches!(ended, Ok(Answer::Executed { .. }))
+fn is_durable(ended: &Result<Answer, RunError>) -> bool {
+    ended.as_ref().is_ok_and(is_recorded)
+}
+
+/// Whether what an execution itself came to is on record. An unknown outcome can be, too: a route
+/// may say so of a status.
+const fn is_recorded(answer: &Answer) -> bool {
+    matches!(answer, Answer::Executed { .. } | Answer::Unknown { .. })
 }
 
 fn unknown(retry_after: Option<Duration>) -> Refused {
     let detail = "an earlier attempt with this key may or may not have taken effect, and nobody \
                   could say which; come back with the same key";
     Refused { retry_after, ..Refused::new(Code::OutcomeUnknown, detail) }
+}
+
+/// For the caller of an execution that left no word.
+fn own_unknown() -> Refused {
+    let detail = "this request was being executed and broke off; it may or may not have taken \
+                  effect; come back with the same key";
+    Refused::new(Code::OutcomeUnknown, detail)
 }
 
 /// What the caller of an attempt hears; `laid` is what its own execution laid down for it.
@@ -350,7 +370,7 @@ fn reply<R, E>(
             None => refuse(&unheard(), settings),
         },
         Said::Whole(response) => match laid {
-            Some(live) if own_refusal => live,
+            Some(live) if own_refusal => live.map(|response| ending(response, true)),
             Some(_) | None => Ok(response.map(DoorBody::whole)),
         },
     }

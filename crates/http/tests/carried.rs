@@ -4,6 +4,7 @@
 mod common;
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,12 +15,14 @@ use axum::response::Response;
 use axum::routing::post;
 use bytes::Bytes;
 use common::{Count, ask, door, request};
+use http::StatusCode;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
-use onetake_core::OnInFlight;
+use onetake_core::{Finality, OnInFlight};
 use onetake_engine::{Engine, Memory};
 use onetake_http::{Dialect, Idempotency, Mode, Settings, SettingsBuilder};
 use onetake_testkit::faulty::{Fault, Faulty, Op};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
@@ -58,13 +61,24 @@ impl http_body::Body for Fed {
 
 /// A service whose one answer is fed by the test, and how many pieces of it were taken.
 fn fed(door: &Idempotency, length: Option<u64>) -> (Router, UnboundedSender<Piece>, Count) {
+    fed_with(door, length, |_| {})
+}
+
+/// The same, with a head of its own.
+fn fed_with(
+    door: &Idempotency,
+    length: Option<u64>,
+    head: impl Fn(&mut Response) + Clone + Send + Sync + 'static,
+) -> (Router, UnboundedSender<Piece>, Count) {
     let (feed, from) = unbounded_channel();
     let (from, count) = (Arc::new(Mutex::new(Some(from))), Count::default());
     let counted = count.clone();
     let handler = async move || {
         let taken = counted.clone();
         let from = from.lock().expect("no panic").take().expect("it is asked once");
-        Response::new(Body::new(Fed { from, left: length, taken }))
+        let mut response = Response::new(Body::new(Fed { from, left: length, taken }));
+        head(&mut response);
+        response
     };
     (Router::new().route("/", post(handler)).layer(door.layer()), feed, count)
 }
@@ -153,28 +167,192 @@ async fn w12_the_end_of_a_large_answer_waits_until_its_outcome_is_durable() {
     }
 }
 
-/// W12: an answer whose outcome could not be recorded never ends as if it were whole.
+/// How the caller of an answer in two pieces knows that it is whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// By its end.
+    Chunks,
+    /// By the length of the body.
+    Length,
+    /// By a length that only the head says.
+    Header,
+    /// By the end of the connection, which says nothing.
+    HangUp,
+}
+
+/// What arrives of an answer in two pieces, and how it ends.
+async fn heard_of(told: Told, door: &Idempotency) -> (Vec<u8>, Option<String>) {
+    let length = (told == Told::Length).then_some(9);
+    let (app, feed, _) = fed_with(door, length, move |response| {
+        if told == Told::Header {
+            response.headers_mut().insert("content-length", 9.into());
+        }
+    });
+    for piece in ["large", "last"] {
+        feed.send(Ok(piece)).expect("it is read");
+    }
+    drop(feed);
+    let mut request = request("POST", "/", Some("k"), "");
+    if told == Told::HangUp {
+        *request.version_mut() = http::Version::HTTP_10;
+    }
+    let mut body = app.oneshot(request).await.expect("a response").into_body();
+    let mut whole = Vec::new();
+    loop {
+        match next(&mut body).await {
+            Some(Ok(piece)) => whole.extend(piece),
+            Some(Err(error)) => return (whole, Some(error.to_string())),
+            None => return (whole, None),
+        }
+    }
+}
+
+/// W12: an answer whose outcome could not be recorded never arrives as if it were whole, however
+/// its caller would know.
 #[tokio::test(start_paused = true)]
 async fn w12_a_large_answer_without_a_record_breaks_off() {
-    for length in [None, Some(9)] {
+    for told in [Told::Chunks, Told::Length, Told::Header, Told::HangUp] {
+        let fine = on(|_| Fault::None, small());
+        assert_eq!(heard_of(told, &fine).await, (b"largelast".to_vec(), None), "{told:?}");
         let down = |op| if op == Op::Settle { Fault::Fail } else { Fault::None };
-        let (app, feed, _) = fed(&on(down, small()), length);
-        for piece in ["large", "last"] {
-            feed.send(Ok(piece)).unwrap();
-        }
-        drop(feed);
-        let mut body = begun(&app).await;
-        let mut whole = Vec::new();
-        let error = loop {
-            match next(&mut body).await {
-                Some(Ok(piece)) => whole.extend(piece),
-                Some(Err(error)) => break error,
-                None => panic!("it ended as if it were whole"),
-            }
-        };
-        assert!(error.to_string().contains("not recorded"), "{error}");
-        assert!(length.is_none_or(|length| (whole.len() as u64) < length));
+        let (whole, error) = heard_of(told, &on(down, small())).await;
+        assert!(error.is_some_and(|error| error.contains("not recorded")), "{told:?}");
+        assert!(told == Told::Chunks || whole.len() < 9, "{told:?}");
     }
+}
+
+/// W12: where the head is the whole answer, the head waits.
+#[tokio::test(start_paused = true)]
+async fn w12_an_answer_without_a_body_waits_for_its_record() {
+    for status in [200, 204, 304] {
+        let down = |op| if op == Op::Settle { Fault::Fail } else { Fault::None };
+        let length = (status == 200).then_some(0);
+        let (app, feed, _) = fed_with(&on(down, small()), length, move |response| {
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            let kind = http::HeaderValue::from_static("text/event-stream");
+            response.headers_mut().insert("content-type", kind);
+        });
+        drop(feed);
+        assert_eq!(retried(&app).await.as_deref(), Some("executed_not_recorded"), "{status}");
+    }
+}
+
+/// X4: who leaves before a large answer has begun does not hold it up either.
+#[tokio::test]
+async fn x4_who_leaves_before_a_large_answer_begins_holds_nothing_up() {
+    let begun = Arc::new(Notify::new());
+    let bell = Arc::clone(&begun);
+    let door = door().with(small().build().unwrap());
+    let (app, feed, taken) = fed_with(&door, None, move |_| bell.notify_one());
+    let caller = tokio::spawn(app.clone().oneshot(request("POST", "/", Some("k"), "")));
+    begun.notified().await;
+    caller.abort();
+    assert!(caller.await.unwrap_err().is_cancelled());
+    for _ in 0..20 {
+        feed.send(Ok("large")).unwrap();
+    }
+    while taken.get() < 20 {
+        tokio::task::yield_now().await;
+    }
+    drop(feed);
+    while retried(&app).await.as_deref() == Some("in_flight") {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(retried(&app).await.as_deref(), Some("result_not_kept"));
+}
+
+/// X1: a body that always has more keeps neither its thread nor the heartbeat of its claim.
+#[tokio::test]
+async fn x1_a_body_that_never_pauses_lets_others_live() {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let shared = Arc::clone(&is_over);
+    let handler = async move || Response::new(Body::from_stream(Ready(Arc::clone(&shared))));
+    let door = door().with(small().build().unwrap());
+    let app = Router::new().route("/", post(handler)).layer(door.layer());
+    drop(begun(&app).await);
+    // On the only thread that there is: whoever kept it would never let this be answered.
+    assert_eq!(retried(&app).await.as_deref(), Some("in_flight"));
+    is_over.store(true, Ordering::SeqCst);
+    while retried(&app).await.as_deref() == Some("in_flight") {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A stream that is ready until it is told to end.
+struct Ready(Arc<AtomicBool>);
+
+impl futures_core::Stream for Ready {
+    type Item = Result<&'static str, std::io::Error>;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Poll::Ready((!self.0.load(Ordering::SeqCst)).then_some(Ok("large")))
+    }
+}
+
+/// The limit of an execution ends where its answer begins to be carried.
+#[tokio::test(start_paused = true)]
+async fn a_slow_caller_does_not_run_out_of_the_time_of_the_execution() {
+    let limit = Duration::from_secs(30);
+    let settings = small().policy(Dialect::ietf().policy().timeout(limit));
+    let (app, feed, _) = fed(&door().with(settings.build().unwrap()), None);
+    for _ in 0..20 {
+        feed.send(Ok("large")).unwrap();
+    }
+    drop(feed);
+    let mut body = begun(&app).await;
+    let mut pieces = 0;
+    while let Some(piece) = next(&mut body).await {
+        assert_eq!(piece.unwrap(), "large");
+        pieces += 1;
+        sleep(Duration::from_secs(5)).await;
+    }
+    assert_eq!(pieces, 20);
+    let settings = small().policy(Dialect::ietf().policy().timeout(limit));
+    let (app, _feed, _) = fed(&door().with(settings.build().unwrap()), None);
+    assert_eq!(retried(&app).await.as_deref(), Some("outcome_unknown"), "nothing ever came");
+}
+
+/// Trailers come through behind what is carried, and pieces are small enough to be watched.
+#[tokio::test]
+async fn a_carried_answer_comes_in_small_pieces_and_with_its_trailers() {
+    const BYTES: usize = 1_000_000;
+    let handler = async || {
+        let trailers = http::HeaderMap::from_iter([(
+            http::HeaderName::from_static("x-sum"),
+            http::HeaderValue::from_static("7"),
+        )]);
+        let body = http_body_util::Full::new(Bytes::from(vec![b'x'; BYTES]));
+        Response::new(Body::new(body.with_trailers(std::future::ready(Some(Ok(trailers))))))
+    };
+    let door = door().with(small().build().unwrap());
+    let app = Router::new().route("/", post(handler)).layer(door.layer());
+    let (mut body, mut bytes, mut sum) = (begun(&app).await, 0, None);
+    while let Some(frame) = body.frame().await {
+        match frame.unwrap().into_data() {
+            Ok(data) => {
+                assert!(data.len() <= 64 * 1024, "{}", data.len());
+                bytes += data.len();
+            }
+            Err(frame) => sum = frame.into_trailers().ok(),
+        }
+    }
+    assert_eq!((bytes, sum.unwrap()["x-sum"].as_bytes()), (BYTES, &b"7"[..]));
+}
+
+/// X3: a status that a route calls unknown is that, and its caller still gets all of it.
+#[tokio::test]
+async fn x3_a_large_answer_with_an_unknown_status_is_whole() {
+    let statuses = Dialect::ietf().statuses.except(&[500], Finality::Unknown);
+    let settings = small().policy(Dialect::ietf().policy().statuses(statuses));
+    let door = door().with(settings.build().unwrap());
+    let (app, feed, _) = fed_with(&door, None, |response| {
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    });
+    feed.send(Ok("large")).unwrap();
+    drop(feed);
+    let response = app.clone().oneshot(request("POST", "/", Some("k"), "")).await.unwrap();
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "large");
+    assert_eq!(retried(&app).await.as_deref(), Some("outcome_unknown"));
 }
 
 /// X3: an answer that breaks off on its way to the caller leaves an unknown outcome.

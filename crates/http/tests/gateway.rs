@@ -3,7 +3,7 @@
 mod rig;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use onetake_engine::{Engine, Memory};
 use onetake_http::gateway::upstream::UpstreamOptions;
 use onetake_http::gateway::{ForwardKey, ProxyUpstream, Route};
 use onetake_http::identity::{ApiKeySettings, Gate, KeyOfTenant, TenantKeys, generate_key};
-use onetake_http::{Dialect, Mode, Settings};
+use onetake_http::{Dialect, Mode, Settings, StoreDown};
 use onetake_testkit::faulty::{Fault, Faulty, Op};
 use rig::{Act, Backend, Rig, anonymous, answer, parts, route, settings};
 
@@ -217,6 +217,63 @@ async fn x15_a_busy_upstream_claims_nothing_and_replays_go_on() {
     assert_eq!(slow.await.unwrap().unwrap().status(), 200);
 }
 
+/// W10: one of several tenants takes no more than half of the places at an upstream.
+#[tokio::test]
+async fn w10_a_tenant_cannot_take_all_of_an_upstream() {
+    let backend = Backend::start().await;
+    let (acme, other) = (generate_key().unwrap(), generate_key().unwrap());
+    let tenants = [tenant("acme", &acme.1), tenant("other", &other.1)];
+    let gate = Gate::ApiKeys(ApiKeySettings::default().build(&tenants).unwrap());
+    let mut routes = keyed(&backend, settings(Dialect::ietf()));
+    let base = format!("http://{}", backend.address).parse().unwrap();
+    routes[0].upstream = ProxyUpstream::new(base, UpstreamOptions::new().in_flight_max(2)).unwrap();
+    let rig = Rig::start(parts(gate), routes).await;
+    let as_tenant = |credential: &str, key: &str| {
+        let mut request = rig.keyed("/", key, "{}");
+        let credential = format!("Bearer {credential}").parse().unwrap();
+        request.headers_mut().insert("authorization", credential);
+        request
+    };
+    backend.plan([Act::Wait(answer(200, "slow"))]);
+    let slow = tokio::spawn(rig.client.request(as_tenant(&acme.0, "slow")));
+    backend.arrived().await;
+    let busy = rig.send(as_tenant(&acme.0, "more")).await;
+    assert_eq!((busy.status.as_u16(), busy.refusal()), (503, Some("busy")));
+    assert_eq!(rig.send(as_tenant(&other.0, "k")).await.text(), "take 2");
+    backend.go_on();
+    assert_eq!(slow.await.unwrap().unwrap().status(), 200);
+}
+
+/// X2: whoever has seen a live claim never executes beside it, although the store went away since
+/// and the route lets pass.
+#[tokio::test]
+async fn x2_a_waiter_whose_store_goes_away_does_not_pass() {
+    let backend = Backend::start().await;
+    let is_down = Arc::new(AtomicBool::new(false));
+    let (down, reads) = (Arc::clone(&is_down), Arc::new(AtomicU32::new(0)));
+    let counted = Arc::clone(&reads);
+    let store = Faulty::new(Arc::new(Memory::new()), move |op| {
+        counted.fetch_add(u32::from(op == Op::Read), Ordering::SeqCst);
+        if op == Op::Read && down.load(Ordering::SeqCst) { Fault::Fail } else { Fault::None }
+    });
+    let passing = Settings::builder(Dialect::ietf()).store_down(StoreDown::Pass).build().unwrap();
+    let rig = Rig::on(Engine::new(store), parts(anonymous()), keyed(&backend, passing)).await;
+    backend.plan([Act::Wait(answer(201, "made"))]);
+    let first = tokio::spawn(rig.client.request(rig.keyed("/", "k", "{}")));
+    backend.arrived().await;
+    let second = tokio::spawn(rig.client.request(rig.keyed("/", "k", "{}")));
+    // It has looked, and waits.
+    while reads.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    is_down.store(true, Ordering::SeqCst);
+    let second = second.await.unwrap().unwrap();
+    assert_eq!(second.headers()["onetake-refused"], "store_unavailable");
+    backend.go_on();
+    assert_eq!(first.await.unwrap().unwrap().status(), 201);
+    assert_eq!(backend.got().len(), 1);
+}
+
 /// W9, X5: of many at once one reaches the upstream, and the others are woken with its answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn w9_x5_of_many_at_once_one_reaches_the_upstream() {
@@ -353,6 +410,7 @@ async fn strange_targets_get_clear_answers() {
     assert_eq!((missing.status.as_u16(), missing.refusal()), (404, Some("route_missing")));
     let method = rig.get("/orders/1").await;
     assert_eq!((method.status.as_u16(), method.header("allow")), (405, Some("POST")));
+    assert!(method.text().contains("\"status\":405"), "{}", method.text());
     let escaped = rig.post("/orders/..%2f1", "k", "").await;
     assert_eq!((escaped.status.as_u16(), escaped.refusal()), (400, Some("request_invalid")));
     assert_eq!(backend.got().len(), 1);
@@ -374,6 +432,10 @@ async fn requests_that_lie_are_refused() {
         let heard = rig.raw(format!("{start}{rest}").as_bytes(), "\r\n\r\n").await;
         assert!(heard.starts_with("HTTP/1.1 400"), "{name}: {heard}");
     }
+    let hostless = "POST / HTTP/1.1\r\nidempotency-key: k\r\ncontent-length: 0\r\n\r\n";
+    assert!(rig.raw(hostless.as_bytes(), "\r\n\r\n").await.starts_with("HTTP/1.1 400"));
+    let long = format!("{start}x-long: {}\r\ncontent-length: 0\r\n\r\n", "x".repeat(65_536));
+    assert!(rig.raw(long.as_bytes(), "\r\n\r\n").await.starts_with("HTTP/1.1 431"));
     assert_eq!(backend.got().len(), 0);
     assert_eq!(rig.post("/", "k", "").await.text(), "take 1");
 }

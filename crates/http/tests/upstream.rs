@@ -504,6 +504,7 @@ fn an_upstream_that_cannot_be_used_says_why() {
         ("h:9000", plain(), scheme),
         ("http://user:pw@h", plain(), credentials),
         ("http://h/a?b", plain(), query),
+        ("http://h:99999", plain(), "the port of an upstream is a number from 1 to 65535"),
         ("http://h", plain().in_flight_max(0), "the requests at once must be from 1 to 65,536"),
         ("http://h", plain().idle_max(65_537), "the idle connections must be from 0 to 65,536"),
         (

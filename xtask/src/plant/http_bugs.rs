@@ -351,8 +351,8 @@ pub(super) const HTTP_BUGS: &[Planted] = &[
         story: "While an upstream is busy, every refusal writes a claim and takes it back.",
         edits: &[Edit {
             file: "crates/http/src/gateway/proxy.rs",
-            find: "        self.target.upstream.is_busy().then(busy)\n",
-            replace: "        self.target.upstream.is_busy().then(busy).filter(|_| false)\n",
+            find: "upstream.is_busy(self.sharing()).then(busy)",
+            replace: "upstream.is_busy(self.sharing()).then(busy).filter(|_| false)",
         }],
         package: "onetake-http",
         target: GATEWAY,

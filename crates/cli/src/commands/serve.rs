@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use onetake::Engine;
@@ -31,8 +31,8 @@ use crate::gateway::{Plan, load, shortest};
 use crate::reload;
 use crate::wiring::{self, AnyStore, Opening, StoreUrl};
 
-/// How long executions under way may take once the end was asked for.
-const STOP_WITHIN: Duration = Duration::from_secs(20);
+/// How long executions under way may take to be recorded at the least, once requests have ended.
+const STOP_WITHIN_MIN: Duration = Duration::from_secs(2);
 /// What the headers of a response may take beside its body.
 const HEADERS_BYTES: usize = 256 * 1024;
 
@@ -124,7 +124,7 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
         None => None,
     };
     admin.file.write(&admin.file_path)?;
-    say(&config, &admin, data.as_ref());
+    say(args, &config, &admin, data.as_ref());
     let reloading = data.as_ref().and_then(|data| data.keys.clone()).zip(file);
     let reloading = async {
         if let Some((keys, path)) = reloading {
@@ -145,12 +145,14 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
             gateway::serve(data.listener, data.gateway, data.listening, end()).await;
         }
     };
-    let signalled = async move {
+    let mut stopping = None;
+    let signalled = async {
         tokio::select! {
             _ = term.recv() => {}
             _ = int.recv() => {}
             () = input_ended(), if args.ends_with_input => {}
         }
+        stopping = Some(Instant::now());
         drop(ask);
     };
     tokio::select! {
@@ -158,7 +160,10 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
         () = reloading => {}
     }
     admin.file.remove(&admin.file_path);
-    let left = engine.stop(STOP_WITHIN).await;
+    // One limit for requests and for executions whose callers are gone.
+    let within = config.server.shutdown_within;
+    let spent = stopping.map_or(Duration::ZERO, |since| since.elapsed());
+    let left = engine.stop(within.saturating_sub(spent).max(STOP_WITHIN_MIN)).await;
     eprintln!("stopped; executions that did not finish: {left}");
     Ok(Exit::Done)
 }
@@ -196,7 +201,13 @@ async fn input_ended() {
 }
 
 /// Says where it listens: the line of the admin surface first, for whoever waits for it.
-fn say(config: &Config, admin: &Admin, data: Option<&Data>) {
+fn say(args: &Args, config: &Config, admin: &Admin, data: Option<&Data>) {
+    if args.upstream.is_some() && Path::new(config::DEFAULT_FILE).exists() {
+        let file = config::DEFAULT_FILE;
+        eprintln!(
+            "{file} is not read, because of --upstream; leave that out to serve what it says"
+        );
+    }
     let store = &config.store.url;
     eprintln!("serving {store} at {}, see {}", admin.file.url, admin.file_path.display());
     match data {

@@ -168,6 +168,8 @@ pub(super) struct Grounds<'a> {
     pub(super) scope: ScopeRule,
     /// The scopes that callers can have, where that is known and asked.
     pub(super) held: Option<BTreeSet<String>>,
+    /// Whether callers have scopes at all.
+    pub(super) knows_scopes: bool,
 }
 
 /// Checks every `[[route]]`.
@@ -181,10 +183,12 @@ pub(super) fn routes(
     // One that cannot be read is not missing.
     let is_default_wrong = problems.is_told("defaults.upstream");
     for (given, own) in raw {
-        if let Some(requires) = own.requires.as_ref().or(grounds.defaults.requires.as_ref())
-            && let Some(held) = &grounds.held
-        {
-            usable::required(requires, held, problems);
+        if let Some(requires) = own.requires.as_ref().or(grounds.defaults.requires.as_ref()) {
+            match &grounds.held {
+                _ if !grounds.knows_scopes => usable::unkept(requires, problems),
+                Some(held) => usable::required(requires, held, problems),
+                None => {}
+            }
         }
         let matched = given.value.r#match.as_ref();
         let parsed = matched.and_then(|matched| parsed(matched, problems).zip(Some(matched)));

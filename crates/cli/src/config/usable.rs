@@ -99,6 +99,14 @@ pub(super) fn held(
     Some(held)
 }
 
+/// Refuses to ask for a scope where nobody could say who has it: it would promise a guard that
+/// is not there.
+pub(super) fn unkept(given: &Given<Word>, problems: &mut Problems) {
+    let what = "callers have scopes only with auth.mode = \"api-key\" or \"jwt\", so this would \
+                keep nobody out; choose one of them, or take it away";
+    problems.value(&given.spot, &given.option, what);
+}
+
 /// Refuses a scope that no caller can have.
 pub(super) fn required(given: &Given<Word>, held: &BTreeSet<String>, problems: &mut Problems) {
     let Word(scope) = &given.value;

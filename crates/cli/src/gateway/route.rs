@@ -70,8 +70,7 @@ fn probed(
 
 fn settings(config: &Config, given: &RouteConfig) -> Result<Settings, String> {
     let RouteSettings { policy, fingerprint, .. } = &given.settings;
-    // The gateway keeps the limit itself: it knows then what was sent, and lets an answer that
-    // has begun go on.
+    // The upstream's limit is kept where it is known what was sent.
     let builder = Settings::builder(dialect::of(&given.settings.dialect))
         .policy(policy.to_builder().no_timeout())
         .ignore(fingerprint.ignore.iter().cloned())

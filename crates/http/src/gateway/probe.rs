@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use onetake_core::{Outcome, Report};
+use onetake_core::Outcome;
 use tokio::time::{Instant, timeout_at};
 
 use self::turns::Turn;
@@ -25,7 +25,7 @@ pub use self::url::{PROBE_URL_BYTES_MAX, ProbeUrl, ProbeUrlError};
 use super::forward::{self, upstream_uri};
 use super::proxy::{Proxy, ProxyUpstream, set};
 use crate::body::DoorBody;
-use crate::execute::{Ended, Place, is_stream, report};
+use crate::execute::{Read, is_stream, outcome_of, read};
 use crate::walk::{Learned, SOON, Unsettled};
 
 /// The longest that a probe may take, however long its route may.
@@ -206,12 +206,12 @@ async fn outcome(response: Response<Incoming>, bytes_max: usize) -> Option<Outco
     if is_stream(&parts.headers) {
         return None;
     }
-    let response = Response::from_parts(parts, body);
-    // The place is nobody's: the caller gets what is recorded, as everybody else will.
-    let nobody = Place::<Incoming, ()>::new();
-    match report(Ended::Responded(response), bytes_max, &nobody).await {
-        Report::Finished(outcome @ Outcome::Response { .. }) => Some(outcome),
-        Report::Finished(_) | Report::NotDispatched(_) | Report::Unknown(_) => {
+    match read(body, bytes_max, |_| true).await {
+        (Read::Whole(body), _) => {
+            let outcome = outcome_of(&Response::from_parts(parts, body));
+            Some(outcome).filter(|outcome| matches!(outcome, Outcome::Response { .. }))
+        }
+        (Read::WithTrailers(_) | Read::TooLarge | Read::NoRoom | Read::Broken, _) => {
             tracing::warn!("the answer of a status URL cannot be kept; the outcome stays unknown");
             None
         }

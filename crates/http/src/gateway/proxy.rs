@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use onetake_core::{Address, Code, Key, Operation, Scope};
+use onetake_core::{Address, Code, Key, Operation, Scope, Tenant};
 use onetake_engine::Attempt;
 use tokio::time::{Instant, timeout_at};
 
@@ -74,6 +74,8 @@ pub(super) struct Shared {
     pub(super) turns: Turns,
     /// The headers that carry a caller's credential, where it is passed on.
     pub(super) credentials: Vec<HeaderName>,
+    /// Whether callers are of more than one tenant.
+    pub(super) has_tenants: bool,
 }
 
 impl Target {
@@ -167,6 +169,11 @@ impl Proxy {
         Ok(Request::from_parts(parts, body))
     }
 
+    /// Whose share of the upstream this request takes, where there are several tenants.
+    fn sharing(&self) -> Option<&Tenant> {
+        self.target.shared.has_tenants.then(|| self.identity.tenant())
+    }
+
     /// Says who was verified.
     pub(super) fn identify(&self, headers: &mut HeaderMap) {
         let scope = self.identity.scope();
@@ -245,7 +252,12 @@ impl Handler<Incoming> for Proxy {
                 return Ended::NotSent(self.target.refused(Code::RequestInvalid, detail));
             }
         };
-        let Some(place) = self.target.upstream.try_place() else {
+        let upstream = &self.target.upstream;
+        let place = match self.sharing() {
+            Some(tenant) => upstream.try_place_of(tenant),
+            None => upstream.try_place(),
+        };
+        let Some(place) = place else {
             return self.broken(SendError::Busy);
         };
         let within = self.target.timeout;
@@ -269,7 +281,7 @@ impl Handler<Incoming> for Proxy {
     }
 
     fn busy(&self) -> Option<Refused> {
-        self.target.upstream.is_busy().then(busy)
+        self.target.upstream.is_busy(self.sharing()).then(busy)
     }
 
     async fn learn(self, unsettled: Unsettled<'_>) -> Learned {

@@ -29,6 +29,16 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a client may leave an answer unread before its connection is closed.
 const UNREAD_MAX: Duration = Duration::from_secs(60);
 
+/// Bytes of the head of a request, about as they were sent.
+fn head_bytes(request: &http::Request<hyper::body::Incoming>) -> usize {
+    /// What stands between and behind a name and a value.
+    const MARKS: usize = 4;
+    let line = request.method().as_str().len() + request.uri().path().len();
+    let query = request.uri().query().map_or(0, str::len);
+    let headers = request.headers().iter();
+    headers.fold(line + query, |sum, (name, value)| sum + name.as_str().len() + value.len() + MARKS)
+}
+
 /// The bounds of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listening {
@@ -89,7 +99,14 @@ pub async fn serve(
                 let gateway = Arc::clone(&gateway);
                 let version = request.version();
                 let caller = Caller { peer: peer.ip(), scheme: Scheme::HTTP, version };
-                async move { Ok::<_, Infallible>(gateway.answer(request, caller).await) }
+                async move {
+                    // The parser's own bound is about its buffer and only roughly about the head.
+                    Ok::<_, Infallible>(if head_bytes(&request) > bounds.head_bytes_max {
+                        gateway.refuse_head(bounds.head_bytes_max)
+                    } else {
+                        gateway.answer(request, caller).await
+                    })
+                }
             });
             let mut stream = TimeoutStream::new(stream);
             stream.set_write_timeout(Some(UNREAD_MAX));

@@ -25,12 +25,14 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use onetake_core::Tenant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 pub use self::dial::Roots;
 use self::dial::{Dial, DialError, find};
 use super::forward::HostSent;
+use crate::room::{Room, Share};
 
 /// The most requests that one upstream may be given at once, and the most idle connections.
 pub const IN_FLIGHT_MAX: usize = 65_536;
@@ -49,6 +51,9 @@ pub enum UpstreamError {
     /// The URL does not begin with `http` or `https`.
     #[error("an upstream is a URL with a scheme, such as `http://127.0.0.1:9000`")]
     Scheme,
+    /// The port is none.
+    #[error("the port of an upstream is a number from 1 to 65535")]
+    Port,
     /// The URL has a name or a password in it.
     #[error("an upstream's URL has no name and no password; send them in a header")]
     Credentials,
@@ -274,6 +279,7 @@ impl UpstreamOptions {
 #[derive(Debug, Clone)]
 pub struct Place {
     _permit: Arc<OwnedSemaphorePermit>,
+    _share: Option<Arc<Share>>,
 }
 
 /// What is behind the gateway, for requests with bodies of one kind. Clones share connections and
@@ -290,6 +296,8 @@ struct Inner<B> {
     base: Uri,
     client: Client<Dial, B>,
     places: Arc<Semaphore>,
+    /// The same places, by tenant: no one of several may take more than half.
+    shares: Room,
     answer_within: Duration,
 }
 
@@ -319,6 +327,11 @@ where
         if authority.as_str().contains('@') {
             return Err(UpstreamError::Credentials);
         }
+        // A port that is none would silently become the usual one.
+        let behind_host = authority.as_str().strip_prefix(authority.host());
+        if behind_host.is_some_and(|port| !port.is_empty()) && authority.port_u16().is_none() {
+            return Err(UpstreamError::Port);
+        }
         if base.query().is_some() {
             return Err(UpstreamError::Query);
         }
@@ -336,7 +349,8 @@ where
             .build(dial);
         let places = Arc::new(Semaphore::new(options.in_flight_max));
         let answer_within = options.answer_within;
-        Ok(Self(Arc::new(Inner { base, client, places, answer_within })))
+        let shares = Room::new(options.in_flight_max);
+        Ok(Self(Arc::new(Inner { base, client, places, shares, answer_within })))
     }
 
     /// The URL that requests are added to.
@@ -351,17 +365,24 @@ where
         self.0.base.authority().expect("invariant: an upstream has a host")
     }
 
-    /// Whether it has as many requests as it may.
-    #[must_use]
-    pub fn is_busy(&self) -> bool {
+    /// Whether it has as many requests as it may, or as many of `tenant`.
+    pub(crate) fn is_busy(&self, tenant: Option<&Tenant>) -> bool {
         self.0.places.available_permits() == 0
+            || tenant.is_some_and(|tenant| !self.0.shares.has_one_for(tenant))
+    }
+
+    /// A place for a request of `tenant`, who shares the upstream with others.
+    pub(crate) fn try_place_of(&self, tenant: &Tenant) -> Option<Place> {
+        let mut share = self.0.shares.share(tenant);
+        let place = self.try_place().filter(|_| share.reach(1))?;
+        Some(Place { _share: Some(Arc::new(share)), ..place })
     }
 
     /// A place for one request, if there is one.
     #[must_use]
     pub fn try_place(&self) -> Option<Place> {
         let permit = Arc::clone(&self.0.places).try_acquire_owned().ok()?;
-        Some(Place { _permit: Arc::new(permit) })
+        Some(Place { _permit: Arc::new(permit), _share: None })
     }
 
     /// Sends a request whose URI is of this upstream, and gives the answer once it begins.
