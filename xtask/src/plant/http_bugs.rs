@@ -334,11 +334,11 @@ pub(super) const HTTP_BUGS: &[Planted] = &[
         story: "A caller who hangs up on a large answer cancels the order that makes it.",
         edits: &[Edit {
             file: "crates/http/src/carry.rs",
-            find: "            let is_last = body.is_end_stream()",
+            find: "            consume_budget().await;\n",
             replace: concat!(
-                "            if self.to.as_ref().is_some_and(Sender::is_closed) {\n",
+                "            consume_budget().await;\n",
+                "            if self.to.as_ref().is_none_or(Sender::is_closed) {\n",
                 "                return Ok(());\n            }\n",
-                "            let is_last = body.is_end_stream()",
             ),
         }],
         package: "onetake-http",
