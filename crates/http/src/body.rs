@@ -24,10 +24,17 @@ pin_project! {
     #[derive(Debug)]
     pub struct DoorBody<B> {
         #[pin]
-        passed: Option<B>,
-        begun: Begun<B>,
-        carried: Option<Box<Carried>>,
-        bound: Option<Bound>,
+        way: Way<B>,
+    }
+}
+
+pin_project! {
+    #[project = WayProjected]
+    #[derive(Debug)]
+    enum Way<B> {
+        Passed { #[pin] body: B, bound: Option<Bound> },
+        Begun { begun: Begun<B> },
+        Carried { carried: Box<Carried> },
     }
 }
 
@@ -58,15 +65,14 @@ impl Bound {
 /// A body of which something was read already.
 #[derive(Debug)]
 struct Begun<B> {
-    read: Option<Bytes>,
+    read: Bytes,
     rest: Option<Pin<Box<B>>>,
     trailers: Option<HeaderMap>,
 }
 
 impl<B> DoorBody<B> {
     pub(crate) const fn passed(body: B) -> Self {
-        let begun = Begun { read: None, rest: None, trailers: None };
-        Self { passed: Some(body), begun, carried: None, bound: None }
+        Self { way: Way::Passed { body, bound: None } }
     }
 
     /// Ours, and nothing behind it.
@@ -80,24 +86,26 @@ impl<B> DoorBody<B> {
         rest: Option<Pin<Box<B>>>,
         trailers: Option<HeaderMap>,
     ) -> Self {
-        let begun = Begun { read: Some(read), rest, trailers };
-        Self { passed: None, begun, carried: None, bound: None }
+        Self { way: Way::Begun { begun: Begun { read, rest, trailers } } }
     }
 
     /// One that its execution carries here.
     pub(crate) fn carried(carried: Carried) -> Self {
-        Self { carried: Some(Box::new(carried)), ..Self::whole(Bytes::new()) }
+        Self { way: Way::Carried { carried: Box::new(carried) } }
     }
 
     /// The same, if it passes: breaks off after so many bytes, and notes that in `is_passed`.
     #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "only a gateway passes on"))]
-    pub(crate) fn bounded(self, bytes_max: usize, is_passed: Arc<AtomicBool>) -> Self {
-        Self { bound: Some(Bound { left: bytes_max, is_passed }), ..self }
+    pub(crate) fn bounded(mut self, bytes_max: usize, is_passed: Arc<AtomicBool>) -> Self {
+        if let Way::Passed { bound, .. } = &mut self.way {
+            *bound = Some(Bound { left: bytes_max, is_passed });
+        }
+        self
     }
 
     /// The same; if it is carried it ends only once `settled` has said so.
     pub(crate) fn ending(mut self, settled: impl FnOnce() -> Settled) -> Self {
-        if let Some(carried) = &mut self.carried {
+        if let Way::Carried { carried } = &mut self.way {
             carried.wait_for(settled());
         }
         self
@@ -110,8 +118,8 @@ where
     B::Error: Into<BoxError>,
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Framed {
-        if let Some(read) = self.read.take().filter(|read| !read.is_empty()) {
-            return Poll::Ready(Some(Ok(Frame::data(read))));
+        if !self.read.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.read)))));
         }
         if let Some(rest) = &mut self.rest {
             if let Some(frame) = ready!(rest.as_mut().poll_frame(cx)) {
@@ -123,13 +131,12 @@ where
     }
 
     fn is_at_end(&self) -> bool {
-        let nothing_read = self.read.as_ref().is_none_or(Bytes::is_empty);
         let at_end = self.rest.as_ref().is_none_or(Body::is_end_stream);
-        nothing_read && self.trailers.is_none() && at_end
+        self.read.is_empty() && self.trailers.is_none() && at_end
     }
 
     fn size(&self) -> SizeHint {
-        let read = self.read.as_ref().map_or(0, |read| read.len() as u64);
+        let read = self.read.len() as u64;
         let rest = self.rest.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
         let mut hint = SizeHint::new();
         hint.set_lower(read.saturating_add(rest.lower()));
@@ -149,33 +156,32 @@ where
     type Error = BoxError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Framed {
-        let this = self.project();
-        match (this.passed.as_pin_mut(), this.carried) {
-            (Some(body), _) => {
+        match self.project().way.project() {
+            WayProjected::Passed { body, bound } => {
                 let frame = ready!(body.poll_frame(cx)).map(|frame| frame.map_err(Into::into));
-                Poll::Ready(match this.bound {
+                Poll::Ready(match bound {
                     Some(bound) => frame.map(|frame| frame.and_then(|frame| bound.count(frame))),
                     None => frame,
                 })
             }
-            (None, Some(carried)) => carried.poll(cx),
-            (None, None) => this.begun.poll(cx),
+            WayProjected::Begun { begun } => begun.poll(cx),
+            WayProjected::Carried { carried } => carried.poll(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        match (&self.passed, &self.carried) {
-            (Some(body), _) => body.is_end_stream(),
-            (None, Some(carried)) => carried.is_over(),
-            (None, None) => self.begun.is_at_end(),
+        match &self.way {
+            Way::Passed { body, .. } => body.is_end_stream(),
+            Way::Begun { begun } => begun.is_at_end(),
+            Way::Carried { carried } => carried.is_over(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match (&self.passed, &self.carried) {
-            (Some(body), _) => body.size_hint(),
-            (None, Some(carried)) => carried.size(),
-            (None, None) => self.begun.size(),
+        match &self.way {
+            Way::Passed { body, .. } => body.size_hint(),
+            Way::Begun { begun } => begun.size(),
+            Way::Carried { carried } => carried.size(),
         }
     }
 }

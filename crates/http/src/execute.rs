@@ -134,11 +134,11 @@ impl<R, E> Place<R, E> {
     }
 }
 
-/// A caller who may come for what is laid down. Whoever goes away, however, leaves.
+/// The seat of a caller who may come for what is laid down. Whoever goes away, however, leaves it.
 #[derive(Debug)]
-pub(crate) struct Caller<R, E>(pub(crate) Place<R, E>);
+pub(crate) struct Seat<R, E>(pub(crate) Place<R, E>);
 
-impl<R, E> Drop for Caller<R, E> {
+impl<R, E> Drop for Seat<R, E> {
     fn drop(&mut self) {
         self.0.leave();
     }
@@ -214,7 +214,7 @@ where
             Report::Finished(Outcome::Failure(Bytes::new()))
         }
         Ended::NotSent(response) => {
-            let shared = outcome_of(&response);
+            let shared = outcome_of(response.status(), response.headers(), response.body());
             at.lay(ours(response));
             Report::NotDispatched(shared)
         }
@@ -225,14 +225,16 @@ where
     })
 }
 
-pub(crate) fn outcome_of(response: &Response<Bytes>) -> Outcome {
-    let status = Status::new(response.status().as_u16());
-    let headers = kept(response.headers());
-    match status {
-        // A piece of a connection's buffer would keep all of it in memory.
-        Some(status) => {
-            Outcome::Response { status, headers, body: Bytes::copy_from_slice(response.body()) }
-        }
+/// What a response that was read whole is as an outcome. A status that does not exist can be passed
+/// on and not kept.
+pub(crate) fn outcome_of(status: StatusCode, headers: &HeaderMap, body: &Bytes) -> Outcome {
+    match Status::new(status.as_u16()) {
+        Some(status) => Outcome::Response {
+            status,
+            headers: kept(headers),
+            // A piece of a connection's buffer would keep all of it in memory.
+            body: Bytes::copy_from_slice(body),
+        },
         None => Outcome::NotKept { status: None },
     }
 }
@@ -243,7 +245,6 @@ where
     R::Error: Into<BoxError>,
 {
     let (parts, body) = response.into_parts();
-    // A status that does not exist can be passed on and not kept.
     let status = Status::new(parts.status.as_u16());
     let is_kept = status.is_some() && !is_stream(&parts.headers);
     let (read, body) = if is_kept || is_all(parts.status, &body) {
@@ -251,18 +252,13 @@ where
     } else {
         (Read::TooLarge, DoorBody::passed(body))
     };
-    let outcome = match (read, status) {
-        (Read::Whole(body), Some(status)) => Outcome::Response {
-            status,
-            headers: kept(&parts.headers),
-            // A piece of a connection's buffer would keep all of it in memory.
-            body: Bytes::copy_from_slice(&body),
-        },
+    let outcome = match read {
+        Read::Whole(body) => outcome_of(parts.status, &parts.headers, &body),
         // Nobody keeps trailers.
-        (Read::Whole(_) | Read::WithTrailers(_), _) => Outcome::NotKept { status },
+        Read::WithTrailers(_) => Outcome::NotKept { status },
         // The handler broke off inside its own answer. Whatever it had done, it has done.
-        (Read::Broken, _) => return Made::Report(Report::Unknown(Cause::Reported)),
-        (Read::TooLarge | Read::NoRoom, _) => return Made::Rest(parts, body),
+        Read::Broken => return Made::Report(Report::Unknown(Cause::Reported)),
+        Read::TooLarge | Read::NoRoom => return Made::Rest(parts, body),
     };
     at.lay(Ok(Response::from_parts(parts, body)));
     Made::Report(Report::Finished(outcome))

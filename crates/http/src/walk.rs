@@ -25,7 +25,7 @@ use onetake_engine::{Answer, Attempt, Doubt, RunError, StoreError};
 use crate::ask::{self, Refused};
 use crate::body::DoorBody;
 use crate::carry::BoxError;
-use crate::execute::{Caller, Ended, Live, Place, report};
+use crate::execute::{Ended, Live, Place, Seat, report};
 use crate::idempotency::{Boxed, Execution, Idempotency};
 use crate::reply::{self, OBSERVED, Said};
 use crate::room::Share;
@@ -144,7 +144,7 @@ where
     H: Handler<B>,
 {
     let (settings, place) = (&*door.settings, Place::new(request.parts.version));
-    let _caller = Caller(place.clone());
+    let _seat = Seat(place.clone());
     let spare = is_spare_needed(settings).then(|| Spare {
         ask: ask.clone(),
         request: request.clone(),
@@ -291,7 +291,7 @@ where
     let unsettled = Unsettled { door, ask: &ask, parts: &request.parts, fence };
     let learned = handler.clone().learn(unsettled).await;
     let (place, policy) = (Place::new(request.parts.version), Arc::clone(&ask.policy));
-    let _caller = Caller(place.clone());
+    let _seat = Seat(place.clone());
     match learned {
         Learned::Nothing(after) => return refuse(&unknown(after), settings),
         Learned::LookAgain => {}

@@ -208,7 +208,7 @@ async fn outcome(response: Response<Incoming>, bytes_max: usize) -> Option<Outco
     }
     match read(body, bytes_max, |_| true).await {
         (Read::Whole(body), _) => {
-            let outcome = outcome_of(&Response::from_parts(parts, body));
+            let outcome = outcome_of(parts.status, &parts.headers, &body);
             Some(outcome).filter(|outcome| matches!(outcome, Outcome::Response { .. }))
         }
         (Read::WithTrailers(_) | Read::TooLarge | Read::NoRoom | Read::Broken, _) => {
