@@ -48,11 +48,27 @@ pub(crate) struct Edit {
     replace: &'static str,
 }
 
+/// Of how many shares `cargo xtask test` plants one; each takes minutes.
+const SHARES: usize = 3;
+
 #[derive(clap::Args, Default)]
 pub(crate) struct Args {
     /// One bug, by its name
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
+}
+
+/// Plants a share of the bugs, another one with every commit, and reads them all for stale ones.
+///
+/// # Errors
+///
+/// When a bug of the share survived, or any is not a bug any more.
+pub(crate) fn run_share(workspace: &Workspace) -> Result<()> {
+    let commits: usize = workspace.git(&["rev-list", "--count", "HEAD"])?.trim().parse()?;
+    let turn = commits % SHARES;
+    let bugs: Vec<&Planted> = all().skip(turn).step_by(SHARES).collect();
+    println!("share {} of {SHARES}; all of them: cargo xtask plant", turn + 1);
+    plant(workspace, &bugs)
 }
 
 /// Plants the chosen bugs, one after the other.
@@ -61,12 +77,16 @@ pub(crate) struct Args {
 ///
 /// When a bug survived, or is not a bug any more.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
-    let bugs = chosen(all(), args.only.as_deref())?;
+    plant(workspace, &chosen(all(), args.only.as_deref())?)
+}
+
+fn plant(workspace: &Workspace, bugs: &[&Planted]) -> Result<()> {
     let folder = workspace.target.join("plant");
     let copy = Copy::sync(&workspace.root, &workspace.files()?, &folder)?;
     // The copy shares our target directory: what it depends on is built already.
     let trials = Trials { copy: &copy, target: workspace.target.clone(), time_max: TRIAL_TIME_MAX };
-    plant_all(&trials, &bugs)
+    refuse_stale(trials.copy, all())?;
+    plant_all(&trials, bugs)
 }
 
 /// Every bug that is planted.
@@ -88,7 +108,7 @@ fn chosen<'a>(
 }
 
 fn plant_all(trials: &Trials<'_>, bugs: &[&Planted]) -> Result<()> {
-    refuse_stale(trials.copy, bugs)?;
+    refuse_stale(trials.copy, bugs.iter().copied())?;
     for site in sites(bugs) {
         println!("without a bug: {site}");
         let passed = trials.without_bug(site)?;
@@ -120,9 +140,8 @@ fn plant_all(trials: &Trials<'_>, bugs: &[&Planted]) -> Result<()> {
 }
 
 /// Says of every bug at once whether its text is still there; building takes longer than reading.
-fn refuse_stale(copy: &Copy, bugs: &[&Planted]) -> Result<()> {
+fn refuse_stale<'a>(copy: &Copy, bugs: impl Iterator<Item = &'a Planted>) -> Result<()> {
     let stale: Vec<String> = bugs
-        .iter()
         .filter_map(|bug| copy.edited(bug).err())
         .map(|error| format!("{error:#}"))
         .collect();

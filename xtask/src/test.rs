@@ -23,7 +23,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
             workspace::run(workspace.cargo().args(["test", "--workspace"]).args(&args.extra))
         }),
         Step::new("tidy", || tidy::run(workspace)),
-        Step::new("plant", || plant::run(workspace, &plant::Args::default())),
+        Step::new("plant", || plant::run_share(workspace)),
     ];
     steps::walk(&steps, OnFailure::Stop)
 }

@@ -138,7 +138,8 @@ pub(super) const HTTP_BUGS: &[Planted] = &[
                 "            Report::Unknown(Cause::Reported)\n",
             ),
             replace: concat!(
-                "            let kept = outcome_of(&response);\n",
+                "            let (status, headers) = (response.status(), response.headers());\n",
+                "            let kept = outcome_of(status, headers, response.body());\n",
                 "            at.lay(ours(response));\n",
                 "            Report::Finished(kept)\n",
             ),
