@@ -9,6 +9,8 @@
 pub mod codec;
 #[cfg(feature = "embedded")]
 mod embedded;
+#[cfg(feature = "postgres")]
+mod postgres;
 pub mod seal;
 
 #[cfg(all(feature = "embedded", feature = "crash-points"))]
@@ -17,3 +19,5 @@ pub use embedded::crash_point;
 pub use embedded::{
     Bounds, Embedded, FrontLimits, OnLoss, OpenError, Options, QueueLimits, inspect, upkeep,
 };
+#[cfg(feature = "postgres")]
+pub use postgres::{Postgres, PostgresError, PostgresOptions};

@@ -1,0 +1,335 @@
+//! The readers: single slots in batches, everything else one by one. They write nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use onetake_core::{Record, Version};
+use onetake_engine::{
+    Doc, Document, Entry, Found, Page, Place, Position, Reply, Stamped, StoreError,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, IsolationLevel};
+use uuid::Uuid;
+
+use super::link::{self, Failed, Link};
+use super::rows::{self, COLUMNS, time};
+use super::shared::{NOW, Read, Shared};
+
+/// The most reads of one batch.
+const BATCH_MAX: usize = 512;
+
+type Ear<T> = oneshot::Sender<Reply<T>>;
+
+/// What somebody wants to see.
+pub(super) enum Look {
+    Slot {
+        slot: Vec<u8>,
+        ear: Ear<Option<Arc<Record>>>,
+    },
+    Fetch {
+        places: Vec<Place>,
+        ear: Ear<Vec<Found>>,
+    },
+    Scan {
+        space: &'static str,
+        prefix: Vec<u8>,
+        after: Option<Vec<u8>>,
+        limit: usize,
+        ear: Ear<Page<(Doc, Document)>>,
+    },
+    Slots {
+        prefix: Vec<u8>,
+        after: Option<Vec<u8>>,
+        limit: usize,
+        ear: Ear<Page<Arc<Record>>>,
+    },
+    Lane {
+        lane: Vec<u8>,
+        after: Position,
+        limit: usize,
+        ear: Ear<Page<Entry>>,
+    },
+}
+
+/// Works until nobody can ask any more.
+pub(super) async fn show(
+    shared: Arc<Shared>,
+    asked: Arc<tokio::sync::Mutex<mpsc::Receiver<Look>>>,
+    mut link: Link,
+) {
+    let mut batch = Vec::new();
+    loop {
+        let count = asked.lock().await.recv_many(&mut batch, BATCH_MAX).await;
+        if count == 0 {
+            return;
+        }
+        let (mut slots, mut ears) = (Vec::new(), Vec::new());
+        for look in batch.drain(..) {
+            match look {
+                Look::Slot { slot, ear } => {
+                    slots.push(slot);
+                    ears.push(ear);
+                }
+                other @ (Look::Fetch { .. }
+                | Look::Scan { .. }
+                | Look::Slots { .. }
+                | Look::Lane { .. }) => one(&shared, &mut link, other).await,
+            }
+        }
+        read(&shared, &mut link, &slots, ears).await;
+    }
+}
+
+async fn read(
+    shared: &Shared,
+    link: &mut Link,
+    slots: &[Vec<u8>],
+    ears: Vec<Ear<Option<Arc<Record>>>>,
+) {
+    if slots.is_empty() {
+        return;
+    }
+    let found = match link.client().await {
+        Ok(client) => pinned(shared, client, slots).await,
+        Err(failed) => Err(failed),
+    };
+    match found {
+        Ok(Stamped { now, value }) => {
+            for (ear, there) in ears.into_iter().zip(value) {
+                drop(ear.send(there.map(|value| Stamped { now, value })));
+            }
+        }
+        Err(failed) => {
+            link.drop_client();
+            let error = StoreError::from(failed);
+            for ear in ears {
+                drop(ear.send(Err(error.clone())));
+            }
+        }
+    }
+}
+
+/// Reads with the plan of batches, in one round trip.
+async fn pinned(
+    shared: &Shared,
+    client: &Client,
+    slots: &[Vec<u8>],
+) -> Result<Stamped<Vec<Read>>, Failed> {
+    let (begun, found, ended) = tokio::join!(
+        client.batch_execute(&shared.sql.begin),
+        shared.read_all(client, slots),
+        client.batch_execute("COMMIT"),
+    );
+    begun.map_err(|error| link::judge(&error))?;
+    let found = found?;
+    ended.map_err(|error| link::judge(&error))?;
+    Ok(found)
+}
+
+async fn one(shared: &Shared, link: &mut Link, look: Look) {
+    match look {
+        Look::Slot { slot, ear } => read(shared, link, &[slot], vec![ear]).await,
+        Look::Fetch { places, ear } => {
+            let found = match link.client().await {
+                Ok(client) => fetch(shared, client, &places).await,
+                Err(failed) => Err(failed),
+            };
+            answer(link, ear, found);
+        }
+        Look::Scan { space, prefix, after, limit, ear } => {
+            let found = match link.client().await {
+                Ok(client) => scan(shared, client, space, &prefix, after, limit).await,
+                Err(failed) => Err(failed),
+            };
+            answer(link, ear, found);
+        }
+        Look::Slots { prefix, after, limit, ear } => {
+            let found = match link.client().await {
+                Ok(client) => scan_slots(shared, client, &prefix, after, limit).await,
+                Err(failed) => Err(failed),
+            };
+            answer(link, ear, found);
+        }
+        Look::Lane { lane, after, limit, ear } => {
+            let found = match link.client().await {
+                Ok(client) => read_lane(shared, client, &lane, after, limit).await,
+                Err(failed) => Err(failed),
+            };
+            answer(link, ear, found);
+        }
+    }
+}
+
+fn answer<T>(link: &mut Link, ear: Ear<T>, found: Result<Stamped<T>, Failed>) {
+    let reply = found.map_err(|failed| {
+        if matches!(failed, Failed::Unsure) {
+            link.drop_client();
+        }
+        StoreError::from(failed)
+    });
+    drop(ear.send(reply));
+}
+
+/// One more than was asked for tells whether there is more.
+fn wanted(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1)
+}
+
+fn page<T>(mut items: Vec<T>, limit: usize) -> Page<T> {
+    let more = items.len() > limit;
+    items.truncate(limit);
+    Page { items, more }
+}
+
+async fn scan(
+    shared: &Shared,
+    client: &Client,
+    space: &'static str,
+    prefix: &[u8],
+    after: Option<Vec<u8>>,
+    limit: usize,
+) -> Result<Stamped<Page<(Doc, Document)>>, Failed> {
+    let (from, to) = rows::tenant_range(prefix);
+    let (after, limited) = (after.filter(|after| *after >= from), wanted(limit));
+    let s = &shared.sql.schema;
+    let sql = format!(
+        "SELECT c.now, d.key, d.write, d.value FROM (SELECT {NOW} AS now) c LEFT JOIN LATERAL (
+            SELECT key, write, value FROM {s}.docs WHERE space = $1 AND key >= $2
+                AND ($3::bytea IS NULL OR key < $3) AND ($4::bytea IS NULL OR key > $4)
+            ORDER BY key LIMIT $5) d ON true"
+    );
+    let types = [
+        (&space as _, Type::TEXT),
+        (&from as _, Type::BYTEA),
+        (&to as _, Type::BYTEA),
+        (&after as _, Type::BYTEA),
+        (&limited as _, Type::INT8),
+    ];
+    let rows = client.query_typed(&sql, &types).await.map_err(|error| link::judge(&error))?;
+    let now = time(rows.first().map_or(0, |row| row.get(0)));
+    let items = rows.iter().filter_map(|row| {
+        let key: Option<Vec<u8>> = row.get(1);
+        let (write, value): (Uuid, Vec<u8>) = (row.try_get(2).ok()?, row.try_get(3).ok()?);
+        let version = Version::of_write(write.as_u128());
+        Some((Doc { space, key: key?.into() }, Document { version, value: value.into() }))
+    });
+    Ok(Stamped { now, value: page(items.collect(), limit) })
+}
+
+async fn scan_slots(
+    shared: &Shared,
+    client: &Client,
+    prefix: &[u8],
+    after: Option<Vec<u8>>,
+    limit: usize,
+) -> Result<Stamped<Page<Arc<Record>>>, Failed> {
+    let (from, to) = rows::tenant_range(prefix);
+    let limited = wanted(limit);
+    let s = &shared.sql.schema;
+    let sql = format!(
+        "SELECT c.now, {COLUMNS} FROM (SELECT {NOW} AS now) c LEFT JOIN LATERAL (
+            SELECT * FROM {s}.slots WHERE slot >= $1 AND ($2::bytea IS NULL OR slot < $2)
+                AND ($3::bytea IS NULL OR slot > $3)
+            ORDER BY slot LIMIT $4) s ON true LEFT JOIN {s}.nodes n ON n.node = s.node
+         ORDER BY s.slot"
+    );
+    let types = [
+        (&from as _, Type::BYTEA),
+        (&to as _, Type::BYTEA),
+        (&after as _, Type::BYTEA),
+        (&limited as _, Type::INT8),
+    ];
+    let rows = client.query_typed(&sql, &types).await.map_err(|error| link::judge(&error))?;
+    let now = time(rows.first().map_or(0, |row| row.get(0)));
+    let items = rows.iter().filter_map(|row| rows::Found::read(row, 1));
+    let items: Result<Vec<_>, _> = items.map(|found| shared.record(&found)).collect();
+    Ok(Stamped { now, value: page(items.map_err(Failed::Refused)?, limit) })
+}
+
+async fn read_lane(
+    shared: &Shared,
+    client: &Client,
+    lane: &[u8],
+    after: Position,
+    limit: usize,
+) -> Result<Stamped<Page<Entry>>, Failed> {
+    let (behind, limited) = (i64::try_from(after.0).unwrap_or(i64::MAX), wanted(limit));
+    let s = &shared.sql.schema;
+    let sql = format!(
+        "SELECT c.now, e.position, e.at, e.value FROM (SELECT {NOW} AS now) c LEFT JOIN LATERAL (
+            SELECT * FROM {s}.entries WHERE lane = $1 AND position > $2
+            ORDER BY position LIMIT $3) e ON true"
+    );
+    let types =
+        [(&lane as _, Type::BYTEA), (&behind as _, Type::INT8), (&limited as _, Type::INT8)];
+    let rows = client.query_typed(&sql, &types).await.map_err(|error| link::judge(&error))?;
+    let now = time(rows.first().map_or(0, |row| row.get(0)));
+    let items = rows.iter().filter_map(|row| {
+        let position: Option<i64> = row.get(1);
+        let (at, value): (i64, Vec<u8>) = (row.try_get(2).ok()?, row.try_get(3).ok()?);
+        let position = Position(u64::try_from(position?).unwrap_or(0));
+        Some(Entry { position, at: time(at), value: Bytes::from(value) })
+    });
+    Ok(Stamped { now, value: page(items.collect(), limit) })
+}
+
+/// Everything at one moment: one snapshot for all of it.
+async fn fetch(
+    shared: &Shared,
+    client: &mut Client,
+    places: &[Place],
+) -> Result<Stamped<Vec<Found>>, Failed> {
+    let failed = |error| link::judge(&error);
+    let tx = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
+    let tx = tx.read_only(true).start().await.map_err(failed)?;
+    let s = &shared.sql.schema;
+    let (mut slots, mut found) = (HashMap::new(), Vec::with_capacity(places.len()));
+    let wanted: Vec<_> = places
+        .iter()
+        .filter_map(|place| match place {
+            Place::Slot(slot) => Some(slot.to_bytes()),
+            Place::Doc(_) | Place::Counter(_) | Place::Cursor(_) => None,
+        })
+        .collect();
+    let rows = tx.query_typed(&shared.sql.reads, &[(&wanted, Type::BYTEA_ARRAY)]).await;
+    for row in rows.map_err(failed)? {
+        if let Some(there) = rows::Found::read(&row, 1) {
+            let record = shared.record(&there).map_err(Failed::Refused)?;
+            slots.insert(there.slot, record);
+        }
+    }
+    for place in places {
+        found.push(match place {
+            Place::Slot(slot) => Found::Slot(slots.get(&slot.to_bytes()).cloned()),
+            Place::Doc(doc) => {
+                let sql =
+                    format!("SELECT write, value FROM {s}.docs WHERE space = $1 AND key = $2");
+                let key = &doc.key[..];
+                let types = [(&doc.space as _, Type::TEXT), (&key as _, Type::BYTEA)];
+                let rows = tx.query_typed(&sql, &types).await.map_err(failed)?;
+                Found::Doc(rows.first().map(|row| {
+                    let (write, value): (Uuid, Vec<u8>) = (row.get(0), row.get(1));
+                    let version = Version::of_write(write.as_u128());
+                    Document { version, value: value.into() }
+                }))
+            }
+            Place::Counter(name) => {
+                let sql = format!("SELECT value FROM {s}.counters WHERE name = $1");
+                let rows = tx.query_typed(&sql, &[(&&name.0[..], Type::BYTEA)]).await;
+                Found::Counter(rows.map_err(failed)?.first().map_or(0, |row| row.get(0)))
+            }
+            Place::Cursor(name) => {
+                let sql = format!("SELECT position FROM {s}.cursors WHERE name = $1");
+                let rows = tx.query_typed(&sql, &[(&&name.0[..], Type::BYTEA)]).await;
+                let at: i64 = rows.map_err(failed)?.first().map_or(0, |row| row.get(0));
+                Found::Cursor(Position(u64::try_from(at).unwrap_or(0)))
+            }
+        });
+    }
+    let now = tx.query_typed(&format!("SELECT {NOW}"), &[]).await.map_err(failed)?;
+    let now = time(now.first().map_or(0, |row| row.get(0)));
+    tx.commit().await.map_err(failed)?;
+    Ok(Stamped { now, value: found })
+}

@@ -1,0 +1,150 @@
+//! Between a row of the table of slots and a record.
+//!
+//! Times are columns, because only the database says what time it is; the rest of a record is its
+//! encoding, whose own times count from zero. The lease of a claim is renewed by its node, which
+//! writes one row for all of its claims: whoever reads a claim of another node joins that row.
+
+use onetake_core::{Draft, Phase, Record, Slot, Timestamp, Version};
+use onetake_engine::StoreError;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use super::own::Owned;
+use crate::codec::{decode_record, encode_record};
+use crate::seal::Sealer;
+
+/// The columns that [`Found::read`] expects, of `s` and of the node `n` that may be beside it.
+pub(super) const COLUMNS: &str = "s.slot, s.write, s.node, s.since, s.until, s.body, n.beat, n.at";
+
+/// What a draft is in a row. Times are spans.
+pub(super) struct Written {
+    pub(super) slot: Vec<u8>,
+    pub(super) write: Uuid,
+    pub(super) is_claim: bool,
+    pub(super) kind: i16,
+    pub(super) since: i64,
+    pub(super) until: i64,
+    pub(super) body: Vec<u8>,
+}
+
+impl Written {
+    pub(super) fn of(draft: &Draft) -> Self {
+        let record = draft.clone().at(Timestamp::ZERO);
+        let (kind, until) = match &record.phase {
+            Phase::Claimed { lease_until } => (1, *lease_until),
+            Phase::Done { expires_at, .. } => (2, *expires_at),
+            Phase::Released { until } => (3, *until),
+            Phase::Unknown { .. } => (4, Timestamp::ZERO),
+        };
+        let slot = draft.address.slot().to_bytes();
+        Self {
+            write: Uuid::from_u128(draft.version.write),
+            is_claim: matches!(record.phase, Phase::Claimed { .. }),
+            kind,
+            since: millis(record.since),
+            until: millis(until),
+            body: encode_record(&record, 0, &Sealer::Plain, &slot),
+            slot,
+        }
+    }
+}
+
+pub(super) fn millis(at: Timestamp) -> i64 {
+    i64::try_from(at.as_millis()).unwrap_or(i64::MAX)
+}
+
+pub(super) fn time(millis: i64) -> Timestamp {
+    Timestamp::from_millis(u64::try_from(millis).unwrap_or(0))
+}
+
+/// One row, and the row of its node where it has one.
+pub(super) struct Found {
+    pub(super) slot: Vec<u8>,
+    pub(super) write: u128,
+    pub(super) node: Option<Uuid>,
+    since: i64,
+    until: i64,
+    body: Vec<u8>,
+    beat: Option<i64>,
+    beat_at: Option<i64>,
+}
+
+impl Found {
+    /// The row that begins at column `at`; `None` where there is none.
+    pub(super) fn read(row: &Row, at: usize) -> Option<Self> {
+        let write: Option<Uuid> = row.get(at + 1);
+        Some(Self {
+            write: write?.as_u128(),
+            slot: row.get(at),
+            node: row.get(at + 2),
+            since: row.get(at + 3),
+            until: row.get(at + 4),
+            body: row.get(at + 5),
+            beat: row.get(at + 6),
+            beat_at: row.get(at + 7),
+        })
+    }
+
+    /// The version that a claim of another node has for us: any beat of that node is a renewal.
+    pub(super) fn renewal_of(beat: Option<i64>) -> u32 {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "only compared")]
+        let beat = beat.unwrap_or(0) as u32;
+        beat.wrapping_add(1).max(1)
+    }
+
+    /// The record in this row. `own` is what this process knows of it, if it is a claim of ours.
+    pub(super) fn record(&self, own: Option<&Owned>, me: Uuid) -> Result<Record, StoreError> {
+        let decoded = decode_record(&self.body, &Sealer::Plain, &self.slot);
+        let (mut record, _) = decoded.map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        record.version = Version::of_write(self.write);
+        record.since = time(self.since);
+        match &mut record.phase {
+            Phase::Claimed { lease_until } => {
+                let (renewal, until) = self.lease(own, me);
+                record.version.renewal = renewal;
+                *lease_until = time(until);
+            }
+            Phase::Done { expires_at: end, .. } | Phase::Released { until: end } => {
+                *end = time(self.until);
+            }
+            Phase::Unknown { .. } => {}
+        }
+        if record.address.slot().to_bytes() != self.slot {
+            return Err(StoreError::Corrupt(
+                "a record lies under a key that is not its own".into(),
+            ));
+        }
+        Ok(record)
+    }
+
+    /// How often the lease of a claim was renewed, as this process counts, and its end.
+    fn lease(&self, own: Option<&Owned>, me: Uuid) -> (u32, i64) {
+        match (own, self.node) {
+            (Some(own), _) if own.write == self.write => (own.renewal, own.until),
+            (_, Some(node)) if node == me => (0, self.until),
+            (_, Some(_)) => {
+                let lease = self.until.saturating_sub(self.since);
+                let beaten = self.beat_at.map_or(0, |at| at.saturating_add(lease));
+                (Self::renewal_of(self.beat), self.until.max(beaten))
+            }
+            (_, None) => (0, self.until),
+        }
+    }
+}
+
+/// The slot in the bytes of a key, which the store wrote itself.
+pub(super) fn tenant_range(prefix: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if let Some(next) = last.checked_add(1) {
+            end.push(next);
+            return (prefix.to_vec(), Some(end));
+        }
+    }
+    (prefix.to_vec(), None)
+}
+
+/// Where `slot` is kept.
+pub(super) fn key(slot: &Slot) -> Vec<u8> {
+    slot.to_bytes()
+}

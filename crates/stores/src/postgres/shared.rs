@@ -1,0 +1,117 @@
+//! What the parts of a store share: its name among the nodes, its claims, and its statements.
+
+use std::sync::Arc;
+
+use onetake_core::Record;
+use onetake_engine::{Stamped, StoreError};
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::link::{self, Failed};
+use super::own::Own;
+use super::rows::{COLUMNS, Found, time};
+
+/// What was read of one slot.
+pub(super) type Read = Result<Option<Arc<Record>>, StoreError>;
+
+/// What the parts of a store share.
+pub(super) struct Shared {
+    pub(super) node: Uuid,
+    pub(super) own: Own,
+    pub(super) sql: Sql,
+}
+
+impl Shared {
+    /// What `slots` hold at one moment, in the same order.
+    pub(super) async fn read_all(
+        &self,
+        client: &Client,
+        slots: &[Vec<u8>],
+    ) -> Result<Stamped<Vec<Read>>, Failed> {
+        let rows = client.query_typed(&self.sql.reads, &[(&slots, Type::BYTEA_ARRAY)]).await;
+        let rows = rows.map_err(|error| link::judge(&error))?;
+        let now = rows.first().map_or(0, |row| row.get(0));
+        let value =
+            rows.iter().map(|row| Found::read(row, 1).map(|found| self.record(&found)).transpose());
+        Ok(Stamped { now: time(now), value: value.collect() })
+    }
+
+    /// The record in a row, as this process sees it.
+    pub(super) fn record(&self, found: &Found) -> Result<Arc<Record>, StoreError> {
+        let own = self.own.get(&found.slot);
+        found.record(own.as_ref(), self.node).map(Arc::new)
+    }
+}
+
+/// The statements, with the name of the schema in them: a pooler may give each transaction another
+/// connection, so nothing may depend on the settings of one.
+pub(super) struct Sql {
+    pub(super) begin: String,
+    pub(super) swaps: String,
+    pub(super) reads: String,
+    pub(super) beat: String,
+    pub(super) node_of: String,
+    pub(super) lock_node: String,
+    pub(super) take_over: String,
+    pub(super) schema: String,
+}
+
+/// The time of the database in milliseconds.
+pub(super) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+
+impl Sql {
+    pub(super) fn new(schema: &str) -> Self {
+        let s = schema;
+        Self {
+            // Without these a batch may be joined by reading the whole table.
+            begin: "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; \
+                    SET LOCAL enable_mergejoin = off; SET LOCAL enable_bitmapscan = off; \
+                    SET LOCAL jit = off"
+                .to_owned(),
+            swaps: format!(
+                "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
+                 input AS MATERIALIZED (
+                    SELECT * FROM unnest($1::bytea[], $2::uuid[], $3::uuid[], $4::uuid[],
+                        $5::smallint[], $6::bigint[], $7::bigint[], $8::bytea[])
+                    AS i(slot, expected, write, node, kind, since, until, body)),
+                 inserted AS (
+                    INSERT INTO {s}.slots (slot, write, node, kind, since, until, body)
+                    SELECT i.slot, i.write, i.node, i.kind, now + i.since, now + i.until, i.body
+                    FROM input i, clock WHERE i.expected IS NULL
+                    ON CONFLICT (slot) DO NOTHING RETURNING slot, since, until),
+                 updated AS (
+                    UPDATE {s}.slots o SET write = i.write, node = i.node, kind = i.kind,
+                        since = now + i.since, until = now + i.until, body = i.body
+                    FROM input i, clock
+                    WHERE o.slot = i.slot AND o.write = i.expected
+                        AND (o.node IS NULL OR o.node = $9)
+                    RETURNING o.slot, o.since, o.until),
+                 done AS (SELECT * FROM inserted UNION ALL SELECT * FROM updated)
+                 SELECT now, slot, since, until FROM clock LEFT JOIN done ON true"
+            ),
+            reads: format!(
+                "SELECT {NOW}, {COLUMNS} FROM unnest($1::bytea[]) WITH ORDINALITY AS i(slot, place)
+                 LEFT JOIN {s}.slots s ON s.slot = i.slot
+                 LEFT JOIN {s}.nodes n ON n.node = s.node ORDER BY i.place"
+            ),
+            beat: format!(
+                "INSERT INTO {s}.nodes AS n (node, beat, at) VALUES ($1, 1, {NOW})
+                 ON CONFLICT (node) DO UPDATE SET beat = n.beat + 1, at = {NOW} RETURNING at"
+            ),
+            // Slots before nodes, as everybody locks them.
+            node_of: format!(
+                "SELECT node FROM {s}.slots WHERE slot = $1 AND write = $2 FOR UPDATE"
+            ),
+            lock_node: format!("SELECT beat FROM {s}.nodes WHERE node = $1 FOR UPDATE"),
+            take_over: format!(
+                "UPDATE {s}.slots SET write = $4, node = $5, kind = $6,
+                    since = now + $7, until = now + $8, body = $9
+                 FROM (SELECT {NOW} AS now) clock
+                 WHERE slot = $1 AND write = $2 AND node = $3
+                 RETURNING now, since, until"
+            ),
+            schema: schema.to_owned(),
+        }
+    }
+}

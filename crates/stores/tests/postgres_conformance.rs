@@ -1,0 +1,35 @@
+//! The PostgreSQL store passes the suite that every store passes, on a real server.
+#![cfg(feature = "postgres")]
+
+mod servers;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use onetake_stores::{Postgres, PostgresOptions};
+use onetake_testkit::{Rig, wait_out};
+use servers::Server;
+
+/// Stores in a schema of their own each.
+#[derive(Default)]
+struct PostgresRig;
+
+static OPENED: AtomicU32 = AtomicU32::new(0);
+
+impl Rig for PostgresRig {
+    type Store = Postgres;
+
+    async fn open(&self) -> Postgres {
+        let server = tokio::task::spawn_blocking(Server::shared).await.expect("a server");
+        let number = OPENED.fetch_add(1, Ordering::SeqCst);
+        let options = PostgresOptions::new().schema(&format!("onetake_{number}"));
+        Postgres::open(&server.url(), options).await.expect("a store")
+    }
+
+    async fn pass(&self, store: &Postgres, span: Duration) {
+        wait_out(store, span).await;
+    }
+}
+
+onetake_testkit::slots_conformance!(PostgresRig);
+onetake_testkit::journal_conformance!(PostgresRig);
