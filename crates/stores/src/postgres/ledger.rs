@@ -309,14 +309,18 @@ impl State {
                     let found = self.found(&Place::Slot(slot.clone()));
                     match judge(version(&found), *expected, tx.version()) {
                         Verdict::Repeated if index == 0 => return Commit::Repeated,
-                        verdict => (found, verdict == Verdict::Write),
+                        verdict @ (Verdict::Write | Verdict::Repeated | Verdict::Refuse) => {
+                            (found, verdict == Verdict::Write)
+                        }
                     }
                 }
                 Check::Doc(doc, expected) => {
                     let found = self.found(&Place::Doc(doc.clone()));
                     match judge(version(&found), *expected, tx.version()) {
                         Verdict::Repeated if index == 0 => return Commit::Repeated,
-                        verdict => (found, verdict == Verdict::Write),
+                        verdict @ (Verdict::Write | Verdict::Repeated | Verdict::Refuse) => {
+                            (found, verdict == Verdict::Write)
+                        }
                     }
                 }
                 Check::AtLeast(counter, least) => {
