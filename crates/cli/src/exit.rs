@@ -102,7 +102,8 @@ impl Exit {
             | Code::StoreMissing
             | Code::StoreLocked
             | Code::StoreSealed
-            | Code::StoreForeign => Self::Unavailable,
+            | Code::StoreForeign
+            | Code::StoreUnfit => Self::Unavailable,
             Code::StoreCorrupt => Self::Damaged,
             Code::KeyMismatch
             | Code::InFlight

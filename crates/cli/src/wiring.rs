@@ -285,6 +285,14 @@ impl Slots for AnyStore {
     fn forgets_by_itself(&self) -> bool {
         each!(self, store => store.forgets_by_itself())
     }
+
+    async fn settled(&self, slot: &Slot) {
+        each!(self, store => store.settled(slot).await);
+    }
+
+    fn remembered_elsewhere(&self) -> Duration {
+        each!(self, store => store.remembered_elsewhere())
+    }
 }
 
 impl Journal for AnyStore {

@@ -57,6 +57,7 @@ const fn status(code: Code) -> StatusCode {
         | Code::StoreLocked
         | Code::StoreSealed
         | Code::StoreForeign
+        | Code::StoreUnfit
         | Code::ActUncertain => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

@@ -95,11 +95,13 @@ pub enum Code {
     StoreSealed,
     /// What lies there is no store, or one of a newer release.
     StoreForeign,
+    /// The server would not keep what a store promises.
+    StoreUnfit,
 }
 
 impl Code {
     /// Every code, in the order of the list above.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 44] = [
         Self::KeyMissing,
         Self::KeyInvalid,
         Self::KeyMismatch,
@@ -143,6 +145,7 @@ impl Code {
         Self::StoreLocked,
         Self::StoreSealed,
         Self::StoreForeign,
+        Self::StoreUnfit,
     ];
 
     /// The type of a problem (RFC 9457) with this code. Its page is `docs/errors/<code>.md`.
@@ -198,6 +201,7 @@ impl Code {
             Self::StoreLocked => "store_locked",
             Self::StoreSealed => "store_sealed",
             Self::StoreForeign => "store_foreign",
+            Self::StoreUnfit => "store_unfit",
         }
     }
 

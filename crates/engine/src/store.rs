@@ -145,6 +145,19 @@ pub trait Slots: Send + Sync + 'static {
     fn forgets_by_itself(&self) -> bool {
         false
     }
+
+    /// Waits until the claim in `slot` may have been settled by another process. A store that never
+    /// hears of that waits forever; whoever waits looks now and then anyway.
+    fn settled(&self, slot: &Slot) -> impl Future<Output = ()> + Send {
+        let _ = slot;
+        std::future::pending()
+    }
+
+    /// For how long another process may go on answering from memory with a finished record that
+    /// was replaced by now.
+    fn remembered_elsewhere(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// A shared store is a store.
@@ -180,5 +193,13 @@ impl<S: Slots> Slots for Arc<S> {
 
     fn forgets_by_itself(&self) -> bool {
         S::forgets_by_itself(self)
+    }
+
+    fn settled(&self, slot: &Slot) -> impl Future<Output = ()> + Send {
+        S::settled(self, slot)
+    }
+
+    fn remembered_elsewhere(&self) -> Duration {
+        S::remembered_elsewhere(self)
     }
 }

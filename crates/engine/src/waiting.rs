@@ -1,7 +1,7 @@
 //! A duplicate that waits: until the first one's outcome, its deadline, or the end of the lease.
 //!
-//! It is woken by the settling write; looking at the store now and then is only for owners in other
-//! processes, who wake nobody here. It never executes and never decides.
+//! It is woken by the settling write, in this process or, where the store carries the word, in
+//! another; it looks at the store now and then anyway. It never executes and never decides.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,6 +94,7 @@ impl Waiting {
                 }
                 Call::Look => None,
             },
+            () = engine.0.store.settled(ask.address.slot()) => None,
             () = sleep_until(deadline.min(Instant::now() + look)) => None,
         }
     }

@@ -239,6 +239,7 @@ impl Dialect {
             | Code::StoreLocked
             | Code::StoreSealed
             | Code::StoreForeign
+            | Code::StoreUnfit
             | Code::IdentityUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         }
     }

@@ -4,38 +4,48 @@
 //! record; this process remembers only how often its own claims were renewed. Nothing is answered
 //! before its commit has returned, and what a broken connection leaves open is said to be unknown.
 
+mod address;
+mod fitness;
+mod front;
 mod ledger;
 mod link;
+mod listen;
 mod looks;
 mod options;
 mod own;
+mod pulse;
 mod rows;
 mod schema;
 mod shared;
 mod swaps;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onetake_core::{Draft, Record, Slot, Tenant, Version, tenant_prefix};
+use onetake_core::{Code, Draft, Record, Slot, Tenant, Version, tenant_prefix};
 use onetake_engine::{
     Commit, Doc, Document, Entry, Found, Journal, Lane, Page, Place, Position, Reply, Slots,
     Stamped, StoreError, Swap, Swept, Tx,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Config};
+use tokio_postgres::Client;
 use uuid::Uuid;
 
+use self::address::Address;
+use self::front::Front;
 use self::ledger::Asked;
-use self::link::{Failed, Link};
+use self::link::{Dial, Failed, Link};
+use self::listen::Watched;
 use self::looks::Look;
 pub use self::options::PostgresOptions;
 use self::own::Own;
+use self::pulse::Renewing;
 use self::rows::time;
 use self::schema::SchemaError;
-use self::shared::{NOW, Shared, Sql};
+use self::shared::{Shared, Sql};
 use self::swaps::Op;
 
 /// Why a PostgreSQL store cannot be opened.
@@ -45,12 +55,47 @@ pub enum PostgresError {
     /// The address is none.
     #[error("not the address of a PostgreSQL database: {0}")]
     Address(#[source] tokio_postgres::Error),
+    /// The mode of TLS is none.
+    #[error("`sslmode` is one of disable, prefer, require, verify-ca and verify-full")]
+    TlsMode,
+    /// The certificates of `sslrootcert` cannot be read.
+    #[error("the certificates in {} cannot be read: {why}", path.display())]
+    Roots {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Certificates are to be verified, and none is trusted.
+    #[error("this machine trusts no certificates; name some with `sslrootcert`")]
+    NoRoots,
     /// The schema needs a name without quotes.
     #[error("a schema is named with up to 63 lower-case letters, digits and underscores")]
     SchemaName,
     /// The database cannot be reached.
     #[error("{0}")]
     Unreachable(StoreError),
+    /// The server is older than this store can use.
+    #[error("this is PostgreSQL {found}; 13 or later is needed")]
+    TooOld {
+        /// Its version.
+        found: i32,
+    },
+    /// The server takes no writes.
+    #[error("this server is a standby; name the primary, or all of them")]
+    Standby,
+    /// The server forgets what it acknowledged when its machine crashes.
+    #[error("the server runs with `{setting} = off`, and would forget what it acknowledged")]
+    Forgets {
+        /// What is off.
+        setting: &'static str,
+    },
+    /// The server would read the whole table for every batch.
+    #[error("the server plans to read all records for every batch; run ANALYZE, or see the log")]
+    Plan,
+    /// The tables are not there, or not up to date.
+    #[error("the tables are missing or of an earlier release; `onetake store migrate` makes them")]
+    Unmigrated,
     /// The tables are of a later release.
     #[error("the tables are of version {found}; this release knows up to {known}")]
     Newer {
@@ -73,13 +118,31 @@ impl From<SchemaError> for PostgresError {
     }
 }
 
+impl PostgresError {
+    /// The stable code of this failure.
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::Address(_) | Self::TlsMode | Self::SchemaName => Code::RequestInvalid,
+            Self::Roots { .. } | Self::NoRoots | Self::Unreachable(_) | Self::Standby => {
+                Code::StoreUnavailable
+            }
+            Self::TooOld { .. } | Self::Forgets { .. } | Self::Plan => Code::StoreUnfit,
+            Self::Unmigrated | Self::Newer { .. } | Self::Schema(_) => Code::StoreForeign,
+        }
+    }
+}
+
 /// A store in a PostgreSQL database.
 pub struct Postgres {
     writers: Vec<mpsc::Sender<Op>>,
+    renewals: mpsc::Sender<Renewing>,
     looks: mpsc::Sender<Look>,
     ledgers: Vec<mpsc::Sender<Asked>>,
-    sweeper: tokio::sync::Mutex<Link>,
+    sweeper: Arc<tokio::sync::Mutex<Link>>,
     swept: Mutex<Vec<u8>>,
+    /// Where there is somebody to listen to.
+    watched: Option<Arc<Watched>>,
     shared: Arc<Shared>,
 }
 
@@ -87,6 +150,16 @@ impl std::fmt::Debug for Postgres {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Postgres").field("node", &self.shared.node).finish_non_exhaustive()
     }
+}
+
+/// How the connections of a store are made.
+fn dial(url: &str, options: &PostgresOptions) -> Result<Arc<Dial>, PostgresError> {
+    let (connect_within, reply_within) = (options.connect_within, options.reply_within);
+    Ok(Arc::new(Dial { address: Address::read(url)?, connect_within, reply_within }))
+}
+
+fn unreachable(failed: Failed) -> PostgresError {
+    PostgresError::Unreachable(failed.into())
 }
 
 impl Postgres {
@@ -98,15 +171,24 @@ impl Postgres {
         if !options.has_schema_name() {
             return Err(PostgresError::SchemaName);
         }
-        let config: Config = url.parse().map_err(PostgresError::Address)?;
-        let config = Arc::new(config);
-        let link = || Link::new(Arc::clone(&config), options.connect_within);
+        let dial_up = dial(url, &options)?;
+        let listening = options.listen_url.as_deref().map(|url| dial(url, &options)).transpose()?;
+        let link = || Link::new(Arc::clone(&dial_up));
         let mut first = link();
-        let unreachable = |failed: Failed| PostgresError::Unreachable(failed.into());
         let client = first.client().await.map_err(unreachable)?;
-        schema::migrate(client, &options.schema).await?;
-        let node = Uuid::now_v7();
-        let shared = Shared { node, own: Own::default(), sql: Sql::new(&options.schema) };
+        let server = fitness::ask(client, options.accept_loss).await?;
+        if options.migrates {
+            schema::migrate(client, &options.schema).await?;
+        } else if !schema::missing(client, &options.schema).await?.is_empty() {
+            return Err(PostgresError::Unmigrated);
+        }
+        let shared = Shared {
+            node: Uuid::now_v7(),
+            own: Own::default(),
+            front: Front::new(options.front_bytes),
+            sql: Sql::new(&options.schema, server.syncs),
+        };
+        fitness::explain(client, &shared.sql).await?;
         introduce(client, &shared).await?;
         let shared = Arc::new(shared);
         let writers = (0..options.writers).map(|_| {
@@ -126,8 +208,40 @@ impl Postgres {
             to
         });
         let ledgers = ledgers.collect();
-        let sweeper = tokio::sync::Mutex::new(first);
-        Ok(Self { writers, looks, ledgers, sweeper, swept: Mutex::default(), shared })
+        let sweeper = Arc::new(tokio::sync::Mutex::new(first));
+        let (renewals, asked) = mpsc::channel(options.queue_max);
+        tokio::spawn(pulse::beat(Arc::clone(&shared), asked, Arc::clone(&sweeper)));
+        let watched = listening.map(|dial| {
+            let watched = Arc::new(Watched::default());
+            let channel = shared.sql.channel.clone();
+            tokio::spawn(listen::listen(Arc::downgrade(&watched), dial, channel));
+            watched
+        });
+        let swept = Mutex::default();
+        Ok(Self { writers, renewals, looks, ledgers, sweeper, swept, watched, shared })
+    }
+
+    /// The statements that would make the tables of the store at `url`, or bring them up to date;
+    /// none when they are. Unless `dry_run`, they are carried out.
+    ///
+    /// # Errors
+    /// A [`PostgresError`] that says what is in the way.
+    pub async fn migrate(
+        url: &str,
+        options: &PostgresOptions,
+        dry_run: bool,
+    ) -> Result<Vec<&'static str>, PostgresError> {
+        if !options.has_schema_name() {
+            return Err(PostgresError::SchemaName);
+        }
+        let mut link = Link::new(dial(url, options)?);
+        let client = link.client().await.map_err(unreachable)?;
+        fitness::ask(client, options.accept_loss).await?;
+        Ok(if dry_run {
+            schema::missing(client, &options.schema).await?
+        } else {
+            schema::migrate(client, &options.schema).await?
+        })
     }
 
     /// Asks one of the workers, and waits for its answer.
@@ -179,51 +293,70 @@ impl Slots for Postgres {
         }
         let to = self.writer(&rows::key(next.address.slot()));
         let unsure = || Ok(Stamped { now: time(0), value: Swap::Unknown });
-        Self::ask(to, |ear| Op::Swap { expected, next, ear }, unsure).await
+        Self::ask(to, |ear| Op { expected, next, ear }, unsure).await
     }
 
     async fn renew(&self, slot: &Slot, expected: Version, lease: Duration) -> Reply<Swap> {
         let slot = rows::key(slot);
-        let to = self.writer(&slot);
         let unsure = || Ok(Stamped { now: time(0), value: Swap::Unknown });
-        Self::ask(to, |ear| Op::Renew { slot, expected, lease, ear }, unsure).await
+        let renewing = |ear| Renewing { slot, expected, lease, ear };
+        Self::ask(&self.renewals, renewing, unsure).await
     }
 
     async fn sweep(&self, limit: usize) -> Reply<Swept> {
         let after = self.swept.lock().expect("invariant: no panic under the lock").clone();
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let s = &self.shared.sql.schema;
-        let sql = format!(
-            "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
-             looked AS MATERIALIZED (
-                SELECT slot, write, kind, until FROM {s}.slots WHERE slot > $1
-                ORDER BY slot LIMIT $2),
-             gone AS (
-                DELETE FROM {s}.slots o USING looked l, clock
-                WHERE o.slot = l.slot AND o.write = l.write AND l.kind IN (2, 3) AND l.until <= now
-                RETURNING 1)
-             SELECT now, (SELECT count(*) FROM looked), (SELECT count(*) FROM gone),
-                (SELECT slot FROM looked ORDER BY slot DESC LIMIT 1) FROM clock"
-        );
+        let types = [(&after as _, Type::BYTEA), (&limit as _, Type::INT8)];
+        let sql = &self.shared.sql;
         let mut link = self.sweeper.lock().await;
-        let rows = {
-            let client = link.client().await?;
-            let types = [(&after as _, Type::BYTEA), (&limit as _, Type::INT8)];
-            client.query_typed(&sql, &types).await
+        let step = async |client: &mut Client| {
+            let rows = client.query_typed(&sql.sweep, &types).await;
+            rows.map_err(|error| link::judge(&error))
         };
-        let rows = rows.map_err(|error| {
-            link.drop_client();
-            StoreError::from(link::judge(&error))
-        })?;
-        drop(link);
+        let rows = link.work(step).await?;
         let Some(row) = rows.first() else { return lost() };
         let (looked, gone): (i64, i64) = (row.get(1), row.get(2));
         let done = looked < limit;
         let last: Option<Vec<u8>> = row.get(3);
         let next = if done { Vec::new() } else { last.unwrap_or_default() };
         *self.swept.lock().expect("invariant: no panic under the lock") = next;
+        if done {
+            let last = async |client: &mut Client| {
+                let gone = client.query_typed(&sql.sweep_nodes, &[]).await;
+                gone.map(drop).map_err(|error| link::judge(&error))
+            };
+            link.work(last).await?;
+        }
+        drop(link);
         let removed = usize::try_from(gone).unwrap_or(0);
         Ok(Stamped { now: time(row.get(0)), value: Swept { removed, done } })
+    }
+
+    fn at_hand(&self, slot: &Slot) -> Option<Stamped<Arc<Record>>> {
+        self.shared.front.look(&rows::key(slot))
+    }
+
+    async fn settled(&self, slot: &Slot) {
+        let slot = rows::key(slot);
+        let seat = self.watched.as_ref().and_then(|watched| watched.join(&slot));
+        let Some((mut watching, is_first)) = seat else { return std::future::pending().await };
+        if is_first && !self.mark(slot).await {
+            return;
+        }
+        watching.told().await;
+    }
+
+    fn remembered_elsewhere(&self) -> Duration {
+        front::CONFIRMED_FOR
+    }
+}
+
+impl Postgres {
+    /// Marks the claim in `slot` as waited for. `false`: there is none, or not any more.
+    async fn mark(&self, slot: Vec<u8>) -> bool {
+        let (ear, told) = oneshot::channel();
+        let is_sent = self.looks.try_send(Look::Mark { slot, ear }).is_ok();
+        !is_sent || told.await.unwrap_or(true)
     }
 }
 

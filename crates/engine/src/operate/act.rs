@@ -161,6 +161,9 @@ impl<S: Journal> Engine<S> {
                 let record = next.at(now);
                 self.tell(act, &record);
                 self.0.waiters.settle(act.slot, || News::of(&record, settlement.clone()));
+                if matches!(there.phase, Phase::Done { .. }) {
+                    self.outwait_memories().await;
+                }
                 return Ok(Acted { row: Row::of(&record, now), repeated: false });
             }
         }

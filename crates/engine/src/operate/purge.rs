@@ -116,6 +116,9 @@ impl<S: Journal> Engine<S> {
             }
         };
         self.bury(&order, step, live, &mut purged).await?;
+        if purged.tombstones > 0 {
+            self.outwait_memories().await;
+        }
         purged.next = last.filter(|_| more).map(Bookmark);
         Ok(purged)
     }
@@ -177,6 +180,14 @@ impl<S: Journal> Engine<S> {
         }
         let (by, tombstones) = (order.by.as_str(), step.len());
         tracing::info!(act = "purged", by, tombstones, "an operator acted on records");
+    }
+
+    /// Waits until no other process answers any more with what was just replaced.
+    pub(super) async fn outwait_memories(&self) {
+        let span = self.0.store.remembered_elsewhere();
+        if !span.is_zero() {
+            tokio::time::sleep(span).await;
+        }
     }
 
     async fn fetch_slots(

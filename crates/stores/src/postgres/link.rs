@@ -1,15 +1,22 @@
 //! One connection that is made again when it breaks, and what a failure on it means.
 //!
 //! A server that answers with an error has rolled back, so nothing was written. A connection that
-//! breaks says nothing: the commit may have arrived. Nothing here repeats anything.
+//! breaks or falls silent says nothing: the commit may have arrived. A commit that comes with a
+//! warning was not confirmed by the standby that it should have reached, and counts as unsure, too.
+//! Nothing here repeats anything.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use onetake_engine::StoreError;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config, Error, NoTls};
+use tokio_postgres::error::{Severity, SqlState};
+use tokio_postgres::{AsyncMessage, Client, Error, Notification};
+
+use super::address::Address;
 
 /// Why a batch came to nothing that is known.
 #[derive(Debug)]
@@ -18,17 +25,20 @@ pub(super) enum Failed {
     Refused(StoreError),
     /// Two transactions got in each other's way. Nothing was written; trying again may help.
     Again,
+    /// Somebody's transaction holds a row for too long. Nothing was written.
+    Held,
     /// It may be written or not.
     Unsure,
 }
 
 impl From<Failed> for StoreError {
     fn from(failed: Failed) -> Self {
-        match failed {
-            Failed::Refused(error) => error,
-            Failed::Again => Self::Unavailable("rivals kept getting in each other's way".into()),
-            Failed::Unsure => Self::Unavailable("the connection to the database broke".into()),
-        }
+        Self::Unavailable(match failed {
+            Failed::Refused(error) => return error,
+            Failed::Again => "rivals kept getting in each other's way".into(),
+            Failed::Held => "another transaction holds this key".into(),
+            Failed::Unsure => "the connection to the database broke".into(),
+        })
     }
 }
 
@@ -40,6 +50,9 @@ pub(super) fn judge(error: &Error) -> Failed {
     if clash.contains(code) {
         return Failed::Again;
     }
+    if *code == SqlState::LOCK_NOT_AVAILABLE {
+        return Failed::Held;
+    }
     // The server was going away, perhaps in the middle of a commit.
     if code.code().starts_with("57P") || code.code().starts_with("08") {
         return Failed::Unsure;
@@ -48,43 +61,117 @@ pub(super) fn judge(error: &Error) -> Failed {
     Failed::Refused(StoreError::Unavailable(what))
 }
 
+/// How connections are made, and how long is waited for what.
+pub(super) struct Dial {
+    pub(super) address: Address,
+    pub(super) connect_within: Duration,
+    pub(super) reply_within: Duration,
+}
+
+impl Dial {
+    /// A connection, and whether its server has warned of something. What other sessions notify is
+    /// put into `heard`.
+    async fn connect(
+        &self,
+        heard: Option<mpsc::Sender<Notification>>,
+    ) -> Result<(Client, Arc<AtomicBool>), Failed> {
+        let unreachable = |why: String| Failed::Refused(StoreError::Unavailable(why));
+        let connecting = self.address.config.connect(self.address.tls.clone());
+        let connected = timeout(self.connect_within, connecting).await;
+        let connected =
+            connected.map_err(|_| unreachable("the database does not answer".into()))?;
+        let (client, mut connection) = connected.map_err(|error| {
+            let why = error.as_db_error().map_or_else(|| spelled(&error), ToString::to_string);
+            unreachable(format!("the database cannot be reached: {why}"))
+        })?;
+        let warned = Arc::new(AtomicBool::new(false));
+        let warns = Arc::clone(&warned);
+        tokio::spawn(async move {
+            // Messages come in the order of the server, so a warning is noted before the reply
+            // that it belongs to is handed on.
+            while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
+                match message {
+                    Ok(AsyncMessage::Notice(notice)) => {
+                        if notice.parsed_severity() == Some(Severity::Warning) {
+                            tracing::warn!(what = notice.message(), "the database warns");
+                            warns.store(true, Ordering::SeqCst);
+                        }
+                    }
+                    Ok(AsyncMessage::Notification(said)) => {
+                        if let Some(heard) = &heard {
+                            // Whoever is not told looks for itself.
+                            drop(heard.try_send(said));
+                        }
+                    }
+                    Ok(_) => {}
+                    Err(error) => {
+                        tracing::warn!(%error, "a connection to the database broke");
+                        return;
+                    }
+                }
+            }
+        });
+        Ok((client, warned))
+    }
+
+    /// A connection on which others can be heard.
+    pub(super) async fn listening(
+        &self,
+        heard: mpsc::Sender<Notification>,
+    ) -> Result<Client, Failed> {
+        self.connect(Some(heard)).await.map(|(client, _)| client)
+    }
+}
+
+/// An error with what it comes from.
+fn spelled(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
 /// One connection.
 pub(super) struct Link {
-    config: Arc<Config>,
-    within: Duration,
+    dial: Arc<Dial>,
     client: Option<Client>,
+    warned: Arc<AtomicBool>,
 }
 
 impl Link {
-    pub(super) const fn new(config: Arc<Config>, within: Duration) -> Self {
-        Self { config, within, client: None }
+    pub(super) fn new(dial: Arc<Dial>) -> Self {
+        Self { dial, client: None, warned: Arc::default() }
     }
 
     /// The connection, made anew if there is none.
     pub(super) async fn client(&mut self) -> Result<&mut Client, Failed> {
         if self.client.as_ref().is_none_or(Client::is_closed) {
-            self.client = Some(self.connect().await?);
+            let (client, warned) = self.dial.connect(None).await?;
+            (self.client, self.warned) = (Some(client), warned);
         }
         Ok(self.client.as_mut().expect("invariant: it was just made"))
     }
 
-    async fn connect(&self) -> Result<Client, Failed> {
-        let unreachable = |why: String| Failed::Refused(StoreError::Unavailable(why));
-        let connected = timeout(self.within, self.config.connect(NoTls)).await;
-        let connected =
-            connected.map_err(|_| unreachable("the database does not answer".into()))?;
-        let (client, connection) = connected
-            .map_err(|error| unreachable(format!("the database cannot be reached: {error}")))?;
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::warn!(%error, "a connection to the database broke");
-            }
-        });
-        Ok(client)
-    }
-
-    /// Lets go of a connection whose state nobody knows.
-    pub(super) fn drop_client(&mut self) {
-        self.client = None;
+    /// Does `work` on the connection, within the time that a reply may take. After a failure the
+    /// connection is let go, because nobody knows its state.
+    pub(super) async fn work<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut Client) -> Result<T, Failed>,
+    ) -> Result<T, Failed> {
+        let within = self.dial.reply_within;
+        let client = self.client().await?;
+        let worked = timeout(within, work(client)).await.unwrap_or(Err(Failed::Unsure));
+        let worked = match worked {
+            Ok(_) if self.warned.swap(false, Ordering::SeqCst) => Err(Failed::Unsure),
+            worked => worked,
+        };
+        if let Err(Failed::Unsure | Failed::Refused(_)) = &worked {
+            self.client = None;
+        }
+        worked
     }
 }

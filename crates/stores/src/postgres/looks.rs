@@ -1,6 +1,7 @@
-//! The readers: single slots in batches, everything else one by one. They write nothing.
+//! The readers: single slots in batches, everything else one by one. They change no record; a claim
+//! that is waited for they mark as such.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use onetake_engine::{
     Doc, Document, Entry, Found, Page, Place, Position, Reply, Stamped, StoreError,
 };
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, IsolationLevel};
 use uuid::Uuid;
@@ -51,6 +53,10 @@ pub(super) enum Look {
         limit: usize,
         ear: Ear<Page<Entry>>,
     },
+    Mark {
+        slot: Vec<u8>,
+        ear: oneshot::Sender<bool>,
+    },
 }
 
 /// Works until nobody can ask any more.
@@ -66,11 +72,16 @@ pub(super) async fn show(
             return;
         }
         let (mut slots, mut ears) = (Vec::new(), Vec::new());
+        let (mut marks, mut marked) = (Vec::new(), Vec::new());
         for look in batch.drain(..) {
             match look {
                 Look::Slot { slot, ear } => {
                     slots.push(slot);
                     ears.push(ear);
+                }
+                Look::Mark { slot, ear } => {
+                    marks.push(slot);
+                    marked.push(ear);
                 }
                 other @ (Look::Fetch { .. }
                 | Look::Scan { .. }
@@ -79,6 +90,7 @@ pub(super) async fn show(
             }
         }
         read(&shared, &mut link, &slots, ears).await;
+        mark(&shared, &mut link, &marks, marked).await;
     }
 }
 
@@ -91,18 +103,23 @@ async fn read(
     if slots.is_empty() {
         return;
     }
-    let found = match link.client().await {
-        Ok(client) => pinned(shared, client, slots).await,
-        Err(failed) => Err(failed),
-    };
+    let asked_at = Instant::now();
+    let found = link.work(async |client: &mut Client| pinned(shared, client, slots).await).await;
     match found {
         Ok(Stamped { now, value }) => {
-            for (ear, there) in ears.into_iter().zip(value) {
+            for ((ear, there), slot) in ears.into_iter().zip(value).zip(slots) {
+                match &there {
+                    Ok(Some(record)) => {
+                        let there = Stamped { now, value: Arc::clone(record) };
+                        shared.front.note(slot, &there, asked_at);
+                    }
+                    Ok(None) => shared.front.forget(slot),
+                    Err(_) => {}
+                }
                 drop(ear.send(there.map(|value| Stamped { now, value })));
             }
         }
         Err(failed) => {
-            link.drop_client();
             let error = StoreError::from(failed);
             for ear in ears {
                 drop(ear.send(Err(error.clone())));
@@ -132,44 +149,64 @@ async fn one(shared: &Shared, link: &mut Link, look: Look) {
     match look {
         Look::Slot { slot, ear } => read(shared, link, &[slot], vec![ear]).await,
         Look::Fetch { places, ear } => {
-            let found = match link.client().await {
-                Ok(client) => fetch(shared, client, &places).await,
-                Err(failed) => Err(failed),
-            };
-            answer(link, ear, found);
+            let found = async |client: &mut Client| fetch(shared, client, &places).await;
+            answer(ear, link.work(found).await);
         }
         Look::Scan { space, prefix, after, limit, ear } => {
-            let found = match link.client().await {
-                Ok(client) => scan(shared, client, space, &prefix, after, limit).await,
-                Err(failed) => Err(failed),
+            let found = async |client: &mut Client| {
+                scan(shared, client, space, &prefix, after, limit).await
             };
-            answer(link, ear, found);
+            answer(ear, link.work(found).await);
         }
         Look::Slots { prefix, after, limit, ear } => {
-            let found = match link.client().await {
-                Ok(client) => scan_slots(shared, client, &prefix, after, limit).await,
-                Err(failed) => Err(failed),
+            let found = async |client: &mut Client| {
+                scan_slots(shared, client, &prefix, after, limit).await
             };
-            answer(link, ear, found);
+            answer(ear, link.work(found).await);
         }
         Look::Lane { lane, after, limit, ear } => {
-            let found = match link.client().await {
-                Ok(client) => read_lane(shared, client, &lane, after, limit).await,
-                Err(failed) => Err(failed),
-            };
-            answer(link, ear, found);
+            let found =
+                async |client: &mut Client| read_lane(shared, client, &lane, after, limit).await;
+            answer(ear, link.work(found).await);
         }
+        Look::Mark { slot, ear } => mark(shared, link, &[slot], vec![ear]).await,
     }
 }
 
-fn answer<T>(link: &mut Link, ear: Ear<T>, found: Result<Stamped<T>, Failed>) {
-    let reply = found.map_err(|failed| {
-        if matches!(failed, Failed::Unsure) {
-            link.drop_client();
-        }
-        StoreError::from(failed)
-    });
-    drop(ear.send(reply));
+fn answer<T>(ear: Ear<T>, found: Result<Stamped<T>, Failed>) {
+    drop(ear.send(found.map_err(StoreError::from)));
+}
+
+/// Marks claims as waited for, and says of each whether it is one.
+async fn mark(
+    shared: &Shared,
+    link: &mut Link,
+    slots: &[Vec<u8>],
+    ears: Vec<oneshot::Sender<bool>>,
+) {
+    if slots.is_empty() {
+        return;
+    }
+    let marked = link
+        .work(async |client: &mut Client| {
+            let types = [(&slots as _, Type::BYTEA_ARRAY)];
+            let (begun, rows, ended) = tokio::join!(
+                client.batch_execute(&shared.sql.begin),
+                client.query_typed(&shared.sql.mark, &types),
+                client.batch_execute("COMMIT"),
+            );
+            let failed = |error| link::judge(&error);
+            begun.map_err(failed)?;
+            let rows = rows.map_err(failed)?;
+            ended.map_err(failed)?;
+            Ok(rows.iter().map(|row| row.get(0)).collect::<HashSet<Vec<u8>>>())
+        })
+        .await;
+    // Who could not be marked is not told, and looks for itself.
+    let Ok(marked) = marked else { return };
+    for (slot, ear) in slots.iter().zip(ears) {
+        let _ = ear.send(marked.contains(slot));
+    }
 }
 
 /// One more than was asked for tells whether there is more.

@@ -11,6 +11,11 @@ pub struct PostgresOptions {
     pub(super) ledgers: usize,
     pub(super) queue_max: usize,
     pub(super) connect_within: Duration,
+    pub(super) reply_within: Duration,
+    pub(super) front_bytes: u64,
+    pub(super) listen_url: Option<String>,
+    pub(super) accept_loss: bool,
+    pub(super) migrates: bool,
 }
 
 impl Default for PostgresOptions {
@@ -22,6 +27,11 @@ impl Default for PostgresOptions {
             ledgers: 2,
             queue_max: 16_384,
             connect_within: Duration::from_secs(5),
+            reply_within: Duration::from_secs(10),
+            front_bytes: 64 * 1024 * 1024,
+            listen_url: None,
+            accept_loss: false,
+            migrates: true,
         }
     }
 }
@@ -30,7 +40,8 @@ impl Default for PostgresOptions {
 const SCHEMA_BYTES_MAX: usize = 63;
 
 impl PostgresOptions {
-    /// Six connections, tables in the schema `onetake`.
+    /// Seven connections, and an eighth where there is a [`listen_url`](Self::listen_url); tables
+    /// in the schema `onetake`.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -40,6 +51,46 @@ impl PostgresOptions {
     #[must_use]
     pub fn schema(mut self, name: &str) -> Self {
         name.clone_into(&mut self.schema);
+        self
+    }
+
+    /// Hears over this address of what other processes settled. It must lead to the server itself:
+    /// a pooler that hands connections around swallows notifications. Without it waiters look for
+    /// themselves several times a second.
+    #[must_use]
+    pub fn listen_url(mut self, url: &str) -> Self {
+        self.listen_url = Some(url.to_owned());
+        self
+    }
+
+    /// Remembers finished records in so many bytes of memory. They answer for two seconds after
+    /// they were last confirmed.
+    #[must_use]
+    pub const fn front_bytes(mut self, bytes: u64) -> Self {
+        self.front_bytes = bytes;
+        self
+    }
+
+    /// Connects, and waits for replies, within these times. What takes longer is unknown.
+    #[must_use]
+    pub const fn within(mut self, connect: Duration, reply: Duration) -> Self {
+        (self.connect_within, self.reply_within) = (connect, reply);
+        self
+    }
+
+    /// Opens also a database that forgets what it has acknowledged when its machine crashes
+    /// (`fsync = off`). For tests.
+    #[must_use]
+    pub const fn accept_loss(mut self, accept: bool) -> Self {
+        self.accept_loss = accept;
+        self
+    }
+
+    /// Whether opening the store makes its tables, or brings them up to date. By default it does;
+    /// otherwise one that needs it is not opened.
+    #[must_use]
+    pub const fn migrates(mut self, migrates: bool) -> Self {
+        self.migrates = migrates;
         self
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A node renews all of its claims with one row, so the row of a claim does not say how often. This
 //! map does, for as long as the claim lives; it is a memory and never the judge: who holds a slot
-//! is what its row says.
+//! is what its row says. It is as large as the executions under way, which the engine bounds.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -13,6 +13,17 @@ pub(super) struct Owned {
     pub(super) write: u128,
     pub(super) renewal: u32,
     /// The end of its lease, in milliseconds on the clock of the database.
+    pub(super) until: i64,
+    /// Whether the node keeps it alive. One that nobody renewed in time is not any more, or the
+    /// node would keep it alive for as long as it renews others.
+    pub(super) is_kept: bool,
+}
+
+/// A claim that lapsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Lapsed {
+    pub(super) slot: Vec<u8>,
+    pub(super) write: u128,
     pub(super) until: i64,
 }
 
@@ -29,8 +40,9 @@ impl Own {
         self.map().get(slot).copied()
     }
 
-    pub(super) fn put(&self, slot: Vec<u8>, owned: Owned) {
-        self.map().insert(slot, owned);
+    /// Notes a claim that was just made.
+    pub(super) fn put(&self, slot: Vec<u8>, write: u128, until: i64) {
+        self.map().insert(slot, Owned { write, renewal: 0, until, is_kept: true });
     }
 
     /// Forgets the claim in `slot`: it is settled, or somebody else's by now.
@@ -41,19 +53,58 @@ impl Own {
         }
     }
 
-    /// Counts a renewal before it is sent, so that nobody can rely on the version before it.
-    pub(super) fn renew(&self, slot: &[u8], write: u128) -> Option<Owned> {
+    /// Counts a renewal before it is sent, so that nobody can rely on the version before it. Says
+    /// whether the node keeps the claim.
+    pub(super) fn renew(&self, slot: &[u8], write: u128) -> Option<bool> {
         let mut map = self.map();
         let owned = map.get_mut(slot).filter(|owned| owned.write == write)?;
         owned.renewal = owned.renewal.wrapping_add(1);
-        Some(*owned)
+        Some(owned.is_kept)
     }
 
-    /// Notes the end of a renewed lease.
+    /// Notes the end of a renewed lease. The node keeps the claim, from now on or still.
     pub(super) fn extend(&self, slot: &[u8], write: u128, until: i64) {
         let mut map = self.map();
         if let Some(owned) = map.get_mut(slot).filter(|owned| owned.write == write) {
-            owned.until = until;
+            (owned.until, owned.is_kept) = (until, true);
         }
+    }
+
+    /// Some of the claims that the node keeps although nobody renewed them in time. They count as
+    /// not kept from here on: a renewal that comes now has to ask for it.
+    pub(super) fn take_lapsed(&self, now: i64, count_max: usize) -> Vec<Lapsed> {
+        let mut map = self.map();
+        let lapsed = map.iter_mut().filter(|(_, owned)| owned.is_kept && owned.until < now);
+        let lapsed = lapsed.take(count_max).map(|(slot, owned)| {
+            owned.is_kept = false;
+            Lapsed { slot: slot.clone(), write: owned.write, until: owned.until }
+        });
+        lapsed.collect()
+    }
+
+    /// Forgets claims that lapsed so long ago that no owner comes back.
+    pub(super) fn forget_before(&self, then: i64) {
+        self.map().retain(|_, owned| owned.is_kept || owned.until >= then);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_that_nobody_renews_lapses_once_and_is_kept_again_when_it_is_renewed() {
+        let own = Own::default();
+        own.put(b"a".to_vec(), 1, 100);
+        own.put(b"b".to_vec(), 2, 300);
+        assert_eq!(own.take_lapsed(50, 10), []);
+        let lapsed = Lapsed { slot: b"a".to_vec(), write: 1, until: 100 };
+        assert_eq!(own.take_lapsed(200, 10), [lapsed]);
+        assert_eq!(own.take_lapsed(200, 10), []);
+        assert_eq!(own.renew(b"a", 1), Some(false));
+        own.extend(b"a", 1, 400);
+        assert_eq!(own.renew(b"a", 1), Some(true));
+        own.forget_before(1_000);
+        assert!(own.get(b"a").is_some(), "the node keeps it");
     }
 }

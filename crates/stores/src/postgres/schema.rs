@@ -3,7 +3,8 @@
 //! Steps run in one transaction under a lock that every starting process takes, so that a fleet
 //! may start at once. Nothing here reads or writes a record.
 
-use tokio_postgres::{Client, Error};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error, Row};
 
 /// What one version of the tables adds. Never changed once released.
 pub(super) const STEPS: &[&str] = &[r#"
@@ -16,6 +17,8 @@ CREATE TABLE slots (
     -- Points in time are milliseconds since 1970, by the clock of this database.
     since bigint NOT NULL,
     until bigint NOT NULL,
+    -- Whether another process waits to be told when a claim is settled.
+    waited boolean NOT NULL DEFAULT false,
     body  bytea NOT NULL
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE TABLE nodes (
@@ -68,24 +71,58 @@ fn known() -> i32 {
 }
 
 /// Makes the tables, or brings them up to date. Gives the steps that were missing.
-pub(super) async fn migrate(client: &mut Client, schema: &str) -> Result<i32, SchemaError> {
+pub(super) async fn migrate(
+    client: &mut Client,
+    schema: &str,
+) -> Result<Vec<&'static str>, SchemaError> {
+    let missing = missing(client, schema).await?;
+    if missing.is_empty() {
+        // Nothing is to be made, so nobody needs the right to make it.
+        return Ok(missing);
+    }
     let tx = client.transaction().await?;
-    tx.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
+    tx.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&LOCK, Type::INT8)]).await?;
     tx.batch_execute(&format!(
         "CREATE SCHEMA IF NOT EXISTS {schema}; SET LOCAL search_path TO {schema};
          CREATE TABLE IF NOT EXISTS versions (
             version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());"
     ))
     .await?;
-    let row = tx.query_one("SELECT coalesce(max(version), 0) FROM versions", &[]).await?;
-    let found: i32 = row.get(0);
+    let found = version(&tx.query_typed(VERSION, &[]).await?);
+    let missing = since(found)?;
+    for (step, version) in missing.iter().zip(found + 1..) {
+        tx.batch_execute(step).await?;
+        let sql = "INSERT INTO versions (version) VALUES ($1)";
+        tx.query_typed(sql, &[(&version, Type::INT4)]).await?;
+    }
+    tx.commit().await?;
+    Ok(missing)
+}
+
+const VERSION: &str = "SELECT coalesce(max(version), 0) FROM versions";
+
+/// The steps that are missing. Changes nothing.
+pub(super) async fn missing(
+    client: &mut Client,
+    schema: &str,
+) -> Result<Vec<&'static str>, SchemaError> {
+    let table = format!("{schema}.versions");
+    let sql = "SELECT to_regclass($1) IS NOT NULL";
+    let rows = client.query_typed(sql, &[(&table, Type::TEXT)]).await?;
+    if !rows.first().is_some_and(|row| row.get(0)) {
+        return since(0);
+    }
+    let sql = VERSION.replace("versions", &table);
+    since(version(&client.query_typed(&sql, &[]).await?))
+}
+
+fn version(rows: &[Row]) -> i32 {
+    rows.first().map_or(0, |row| row.get(0))
+}
+
+fn since(found: i32) -> Result<Vec<&'static str>, SchemaError> {
     if found > known() {
         return Err(SchemaError::Newer { found, known: known() });
     }
-    for (step, version) in STEPS.iter().zip(1..).skip(usize::try_from(found).unwrap_or(0)) {
-        tx.batch_execute(step).await?;
-        tx.execute("INSERT INTO versions (version) VALUES ($1)", &[&version]).await?;
-    }
-    tx.commit().await?;
-    Ok(known() - found)
+    Ok(STEPS.iter().copied().skip(usize::try_from(found).unwrap_or(0)).collect())
 }

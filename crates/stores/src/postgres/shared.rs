@@ -7,7 +7,9 @@ use onetake_engine::{Stamped, StoreError};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
+use xxhash_rust::xxh3::xxh3_64;
 
+use super::front::Front;
 use super::link::{self, Failed};
 use super::own::Own;
 use super::rows::{COLUMNS, Found, time};
@@ -19,6 +21,7 @@ pub(super) type Read = Result<Option<Arc<Record>>, StoreError>;
 pub(super) struct Shared {
     pub(super) node: Uuid,
     pub(super) own: Own,
+    pub(super) front: Front,
     pub(super) sql: Sql,
 }
 
@@ -48,48 +51,45 @@ impl Shared {
 /// connection, so nothing may depend on the settings of one.
 pub(super) struct Sql {
     pub(super) begin: String,
+    /// What `begin` sets, for transactions that the driver begins.
+    pub(super) settings: String,
     pub(super) swaps: String,
     pub(super) reads: String,
     pub(super) beat: String,
+    pub(super) keep: String,
+    pub(super) let_go: String,
+    pub(super) mark: String,
     pub(super) node_of: String,
     pub(super) lock_node: String,
     pub(super) take_over: String,
+    pub(super) sweep: String,
+    pub(super) sweep_nodes: String,
     pub(super) schema: String,
+    /// Where is said what was settled.
+    pub(super) channel: String,
 }
 
 /// The time of the database in milliseconds.
 pub(super) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+/// A node that has shown no life for so long, in milliseconds, is forgotten.
+const NODE_IS_GONE_AFTER: i64 = 7 * 24 * 60 * 60 * 1_000;
 
 impl Sql {
-    pub(super) fn new(schema: &str) -> Self {
+    pub(super) fn new(schema: &str, syncs: bool) -> Self {
         let s = schema;
+        let channel = format!("onetake_{:016x}", xxh3_64(schema.as_bytes()));
+        let sync = if syncs { "" } else { "; SET LOCAL synchronous_commit = on" };
+        // Without the first ones a batch may be joined by reading the whole table. And nobody waits
+        // long for a row: one that is held must not hold up all others.
+        let settings = format!(
+            "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; \
+             SET LOCAL enable_mergejoin = off; SET LOCAL enable_bitmapscan = off; \
+             SET LOCAL jit = off; SET LOCAL lock_timeout = '1s'{sync}"
+        );
         Self {
-            // Without these a batch may be joined by reading the whole table.
-            begin: "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; \
-                    SET LOCAL enable_mergejoin = off; SET LOCAL enable_bitmapscan = off; \
-                    SET LOCAL jit = off"
-                .to_owned(),
-            swaps: format!(
-                "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
-                 input AS MATERIALIZED (
-                    SELECT * FROM unnest($1::bytea[], $2::uuid[], $3::uuid[], $4::uuid[],
-                        $5::smallint[], $6::bigint[], $7::bigint[], $8::bytea[])
-                    AS i(slot, expected, write, node, kind, since, until, body)),
-                 inserted AS (
-                    INSERT INTO {s}.slots (slot, write, node, kind, since, until, body)
-                    SELECT i.slot, i.write, i.node, i.kind, now + i.since, now + i.until, i.body
-                    FROM input i, clock WHERE i.expected IS NULL
-                    ON CONFLICT (slot) DO NOTHING RETURNING slot, since, until),
-                 updated AS (
-                    UPDATE {s}.slots o SET write = i.write, node = i.node, kind = i.kind,
-                        since = now + i.since, until = now + i.until, body = i.body
-                    FROM input i, clock
-                    WHERE o.slot = i.slot AND o.write = i.expected
-                        AND (o.node IS NULL OR o.node = $9)
-                    RETURNING o.slot, o.since, o.until),
-                 done AS (SELECT * FROM inserted UNION ALL SELECT * FROM updated)
-                 SELECT now, slot, since, until FROM clock LEFT JOIN done ON true"
-            ),
+            begin: format!("BEGIN; {settings}"),
+            settings,
+            swaps: swaps(s, &channel),
             reads: format!(
                 "SELECT {NOW}, {COLUMNS} FROM unnest($1::bytea[]) WITH ORDINALITY AS i(slot, place)
                  LEFT JOIN {s}.slots s ON s.slot = i.slot
@@ -99,6 +99,23 @@ impl Sql {
                 "INSERT INTO {s}.nodes AS n (node, beat, at) VALUES ($1, 1, {NOW})
                  ON CONFLICT (node) DO UPDATE SET beat = n.beat + 1, at = {NOW} RETURNING at"
             ),
+            keep: format!(
+                "UPDATE {s}.slots o SET node = $3
+                 FROM unnest($1::bytea[], $2::uuid[]) AS i(slot, write)
+                 WHERE o.slot = i.slot AND o.write = i.write AND o.kind = 1 AND o.node IS NULL"
+            ),
+            let_go: format!(
+                "UPDATE {s}.slots o SET node = NULL
+                 FROM unnest($1::bytea[], $2::uuid[]) AS i(slot, write)
+                 WHERE o.slot = i.slot AND o.write = i.write AND o.node = $3"
+            ),
+            mark: format!(
+                "WITH marked AS (
+                    UPDATE {s}.slots SET waited = true
+                    WHERE slot = ANY($1) AND kind = 1 AND NOT waited RETURNING slot)
+                 SELECT slot FROM marked UNION
+                 SELECT slot FROM {s}.slots WHERE slot = ANY($1) AND kind = 1 AND waited"
+            ),
             // Slots before nodes, as everybody locks them.
             node_of: format!(
                 "SELECT node FROM {s}.slots WHERE slot = $1 AND write = $2 FOR UPDATE"
@@ -106,12 +123,65 @@ impl Sql {
             lock_node: format!("SELECT beat FROM {s}.nodes WHERE node = $1 FOR UPDATE"),
             take_over: format!(
                 "UPDATE {s}.slots SET write = $4, node = $5, kind = $6,
-                    since = now + $7, until = now + $8, body = $9
+                    since = now + $7, until = now + $8, body = $9,
+                    waited = waited AND $6 <> 1
                  FROM (SELECT {NOW} AS now) clock
                  WHERE slot = $1 AND write = $2 AND node = $3
-                 RETURNING now, since, until"
+                 RETURNING now, since, until,
+                    CASE WHEN waited THEN pg_notify('{channel}', $10)::text END"
+            ),
+            sweep: format!(
+                "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
+                 looked AS MATERIALIZED (
+                    SELECT slot, write, kind, until FROM {s}.slots WHERE slot > $1
+                    ORDER BY slot LIMIT $2),
+                 gone AS (
+                    DELETE FROM {s}.slots o USING looked l, clock
+                    WHERE o.slot = l.slot AND o.write = l.write
+                        AND l.kind IN (2, 3) AND l.until <= now
+                    RETURNING 1)
+                 SELECT now, (SELECT count(*) FROM looked), (SELECT count(*) FROM gone),
+                    (SELECT slot FROM looked ORDER BY slot DESC LIMIT 1) FROM clock"
+            ),
+            sweep_nodes: format!(
+                "DELETE FROM {s}.nodes WHERE at < {NOW} - {NODE_IS_GONE_AFTER}"
             ),
             schema: schema.to_owned(),
+            channel,
         }
     }
+}
+
+/// All swaps of a batch: those that expect nothing are inserted, the others updated where what they
+/// expect is there. Whoever waits for one of them in another process is told, once for all.
+fn swaps(s: &str, channel: &str) -> String {
+    format!(
+        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
+         input AS MATERIALIZED (
+            SELECT * FROM unnest($1::bytea[], $2::uuid[], $3::uuid[], $4::uuid[],
+                $5::smallint[], $6::bigint[], $7::bigint[], $8::bytea[], $10::bigint[])
+            AS i(slot, expected, write, node, kind, since, until, body, name)),
+         inserted AS (
+            INSERT INTO {s}.slots (slot, write, node, kind, since, until, body)
+            SELECT i.slot, i.write, i.node, i.kind, now + i.since, now + i.until, i.body
+            FROM input i, clock WHERE i.expected IS NULL
+            ON CONFLICT (slot) DO NOTHING RETURNING slot, since, until),
+         updated AS (
+            UPDATE {s}.slots o SET write = i.write, node = i.node, kind = i.kind,
+                since = now + i.since, until = now + i.until, body = i.body,
+                waited = o.waited AND i.kind <> 1
+            FROM input i, clock
+            WHERE o.slot = i.slot AND o.write = i.expected
+                AND (o.node IS NULL OR o.node = $9)
+            RETURNING o.slot, o.since, o.until, o.waited, i.name),
+         told AS (
+            SELECT pg_notify('{channel}', names) FROM (
+                SELECT string_agg(name::text, ',') AS names FROM updated WHERE waited) w
+            WHERE names IS NOT NULL),
+         done AS (
+            SELECT slot, since, until FROM inserted
+            UNION ALL SELECT slot, since, until FROM updated)
+         SELECT now, slot, since, until, (SELECT count(*) FROM told)
+         FROM clock LEFT JOIN done ON true"
+    )
 }

@@ -4,43 +4,39 @@
 //! All swaps of a batch are one statement: insert where nothing is expected, update where a version
 //! is, and whatever was not written is read again and judged. Nobody is told anything before the
 //! commit has returned. What depends on the renewals of another node is done alone, under a lock of
-//! that node's row; a renewal takes that lock too, so the two can never both win.
+//! that node's row; a renewal takes that lock too, so the two can never both win. A swap whose row
+//! somebody else's transaction holds for long is told so, and holds up nobody.
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use onetake_core::{Draft, Phase, Record, Verdict, Version, judge};
+use onetake_core::{Draft, Record, Timestamp, Verdict, Version, judge};
 use onetake_engine::{Reply, Stamped, StoreError, Swap};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::link::{self, Failed, Link};
-use super::own::Owned;
+use super::listen;
 use super::rows::{Found, Written, time};
-use super::shared::{Read, Shared};
+use super::shared::Shared;
 
 /// The most operations of one batch.
-const BATCH_MAX: usize = 512;
+///
+/// All of them may be waited for, and one notification has at most 8,000 bytes.
+const BATCH_MAX: usize = 380;
 /// How often a batch is tried that gets in another's way.
 const TRIES_MAX: usize = 5;
 
 pub(super) type Ear = oneshot::Sender<Reply<Swap>>;
 
-pub(super) enum Op {
-    Swap { expected: Option<Version>, next: Draft, ear: Ear },
-    Renew { slot: Vec<u8>, expected: Version, lease: Duration, ear: Ear },
-}
-
-impl Op {
-    fn slot(&self) -> Vec<u8> {
-        match self {
-            Self::Swap { next, .. } => next.address.slot().to_bytes(),
-            Self::Renew { slot, .. } => slot.clone(),
-        }
-    }
+/// A swap that is asked for.
+pub(super) struct Op {
+    pub(super) expected: Option<Version>,
+    pub(super) next: Draft,
+    pub(super) ear: Ear,
 }
 
 /// A swap on its way.
@@ -48,13 +44,7 @@ struct Swapping {
     expected: Option<Version>,
     next: Draft,
     row: Written,
-    ear: Ear,
-}
-
-struct Renewing {
-    slot: Vec<u8>,
-    expected: Version,
-    lease: i64,
+    asked_at: Instant,
     ear: Ear,
 }
 
@@ -68,35 +58,24 @@ pub(super) async fn write(shared: Arc<Shared>, mut ops: mpsc::Receiver<Op>, mut 
         later.append(&mut batch);
         // The first operation of each slot; the others have to see what came of it.
         let mut slots = HashSet::new();
-        let (now, rest): (Vec<_>, Vec<_>) = later.drain(..).partition(|op| slots.insert(op.slot()));
+        let slot = |op: &Op| op.next.address.slot().to_bytes();
+        let (now, rest): (Vec<_>, Vec<_>) = later.drain(..).partition(|op| slots.insert(slot(op)));
         later = rest;
         work(&shared, &mut link, now).await;
     }
 }
 
 async fn work(shared: &Shared, link: &mut Link, ops: Vec<Op>) {
-    let (mut swaps, mut takeovers, mut renewals) = (Vec::new(), Vec::new(), Vec::new());
-    for op in ops {
-        match op {
-            Op::Swap { expected, next, ear } => {
-                let swap = Swapping { expected, row: Written::of(&next), next, ear };
-                if depends_on_another(shared, &swap) {
-                    takeovers.push(swap);
-                } else {
-                    swaps.push(swap);
-                }
-            }
-            Op::Renew { slot, expected, lease, ear } => {
-                let lease = i64::try_from(lease.as_micros().div_ceil(1_000)).unwrap_or(i64::MAX);
-                renewals.push(Renewing { slot, expected, lease, ear });
-            }
-        }
-    }
+    let swaps = ops.into_iter().map(|Op { expected, next, ear }| {
+        let row = Written::of(&next);
+        Swapping { expected, next, row, asked_at: Instant::now(), ear }
+    });
+    let (takeovers, swaps): (Vec<_>, Vec<_>) =
+        swaps.partition(|swap| depends_on_another(shared, swap));
     swap(shared, link, swaps).await;
     for takeover in takeovers {
         take_over(shared, link, takeover).await;
     }
-    renew(shared, link, renewals).await;
 }
 
 /// Whether a swap names a renewal that another node counts.
@@ -119,7 +98,7 @@ fn is_stale(shared: &Shared, swap: &Swapping) -> bool {
     }
 }
 
-fn say(ear: Ear, reply: Reply<Swap>) {
+pub(super) fn say(ear: Ear, reply: Reply<Swap>) {
     // Whoever asked may have left.
     drop(ear.send(reply));
 }
@@ -130,10 +109,12 @@ fn fail(swaps: Vec<Swapping>, failed: &Failed) {
     }
 }
 
-fn failure(failed: &Failed) -> Reply<Swap> {
+/// What is said to someone whose batch failed.
+pub(super) fn failure(failed: &Failed) -> Reply<Swap> {
     match failed {
         Failed::Refused(error) => Err(error.clone()),
-        Failed::Again => Err(StoreError::Unavailable("rivals kept getting in the way".into())),
+        Failed::Again => Err(StoreError::from(Failed::Again)),
+        Failed::Held => Err(StoreError::from(Failed::Held)),
         // The time is not known either; nobody judges anything by the time of an unknown.
         Failed::Unsure => Ok(Stamped { now: time(0), value: Swap::Unknown }),
     }
@@ -144,17 +125,19 @@ async fn swap(shared: &Shared, link: &mut Link, swaps: Vec<Swapping>) {
         return;
     }
     for _ in 0..TRIES_MAX {
-        let written = match link.client().await {
-            Ok(client) => write_all(shared, client, &swaps).await,
-            Err(failed) => return fail(swaps, &failed),
-        };
+        let written =
+            link.work(async |client: &mut Client| write_all(shared, client, &swaps).await).await;
         match written {
             Ok(written) => return tell(shared, link, swaps, written).await,
             Err(Failed::Again) => {}
-            Err(failed) => {
-                link.drop_client();
-                return fail(swaps, &failed);
+            // Whose row is held is found by asking for each alone.
+            Err(Failed::Held) if swaps.len() > 1 => {
+                for one in swaps {
+                    Box::pin(swap(shared, link, vec![one])).await;
+                }
+                return;
             }
+            Err(failed) => return fail(swaps, &failed),
         }
     }
     fail(swaps, &Failed::Again);
@@ -180,6 +163,7 @@ async fn write_all(shared: &Shared, client: &Client, swaps: &[Swapping]) -> Resu
     let since: Vec<_> = order.iter().map(|swap| swap.row.since).collect();
     let until: Vec<_> = order.iter().map(|swap| swap.row.until).collect();
     let bodies: Vec<_> = order.iter().map(|swap| swap.row.body.as_slice()).collect();
+    let names: Vec<_> = slots.iter().map(|slot| listen::name(slot)).collect();
     let types = [
         (&slots as _, Type::BYTEA_ARRAY),
         (&expected as _, Type::UUID_ARRAY),
@@ -190,6 +174,7 @@ async fn write_all(shared: &Shared, client: &Client, swaps: &[Swapping]) -> Resu
         (&until as _, Type::INT8_ARRAY),
         (&bodies as _, Type::BYTEA_ARRAY),
         (&shared.node as _, Type::UUID),
+        (&names as _, Type::INT8_ARRAY),
     ];
     let rows = client.query_typed(&shared.sql.swaps, &types);
     // Sent one behind the other without waiting, so a batch is one round trip.
@@ -208,12 +193,11 @@ async fn write_all(shared: &Shared, client: &Client, swaps: &[Swapping]) -> Resu
 
 /// Says what was written, and finds out about the rest.
 async fn tell(shared: &Shared, link: &mut Link, swaps: Vec<Swapping>, wrote: Wrote) {
-    let now = time(wrote.now);
-    let mut rest = Vec::new();
+    let (now, mut rest) = (time(wrote.now), Vec::new());
     for swap in swaps {
         match wrote.slots.iter().find(|(slot, ..)| *slot == swap.row.slot) {
             Some((_, since, until)) => {
-                let record = settled(shared, &swap, *since, *until);
+                let record = settled(shared, &swap, now, *since, *until);
                 say(swap.ear, Ok(Stamped { now, value: Swap::Won(record) }));
             }
             None => rest.push(swap),
@@ -223,17 +207,23 @@ async fn tell(shared: &Shared, link: &mut Link, swaps: Vec<Swapping>, wrote: Wro
 }
 
 /// The record that was just written, and notes whose it is.
-fn settled(shared: &Shared, swap: &Swapping, since: i64, until: i64) -> Arc<Record> {
+fn settled(
+    shared: &Shared,
+    swap: &Swapping,
+    now: Timestamp,
+    since: i64,
+    until: i64,
+) -> Arc<Record> {
     let slot = &swap.row.slot;
     if let Some(expected) = swap.expected {
         shared.own.forget(slot, expected.write);
     }
     if swap.row.is_claim {
-        let owned = Owned { write: swap.next.version.write, renewal: 0, until };
-        shared.own.put(slot.clone(), owned);
+        shared.own.put(slot.clone(), swap.next.version.write, until);
     }
-    let record = swap.next.clone().at(time(since.saturating_sub(swap.row.since)));
-    Arc::new(record)
+    let record = Arc::new(swap.next.clone().at(time(since.saturating_sub(swap.row.since))));
+    shared.front.note(slot, &Stamped { now, value: Arc::clone(&record) }, swap.asked_at);
+    record
 }
 
 /// Says what is there instead, to those whose swap wrote nothing.
@@ -242,15 +232,12 @@ async fn lost(shared: &Shared, link: &mut Link, swaps: Vec<Swapping>) {
         return;
     }
     let slots: Vec<_> = swaps.iter().map(|swap| swap.row.slot.clone()).collect();
-    let found = match link.client().await {
-        Ok(client) => shared.read_all(client, &slots).await,
-        Err(failed) => Err(failed),
-    };
+    let found =
+        link.work(async |client: &mut Client| shared.read_all(client, &slots).await).await;
     let found = match found {
         Ok(found) => found,
         // That nothing was written is known: the statement said so.
         Err(failed) => {
-            link.drop_client();
             let error = StoreError::from(failed);
             for swap in swaps {
                 say(swap.ear, Err(error.clone()));
@@ -258,37 +245,69 @@ async fn lost(shared: &Shared, link: &mut Link, swaps: Vec<Swapping>) {
             return;
         }
     };
+    let (mut repeated, now) = (Vec::new(), found.now);
     for (swap, there) in swaps.into_iter().zip(found.value) {
-        let reply = there.map(|there| {
-            let version = there.as_ref().map(|there| there.version);
-            let value = match judge(version, swap.expected, swap.next.version) {
-                Verdict::Repeated => there.map_or(Swap::Lost(None), Swap::Won),
-                // It was in the way, and is gone again. Whoever asked may ask again.
-                Verdict::Write => Swap::Unknown,
-                Verdict::Refuse => Swap::Lost(there),
-            };
-            Stamped { now: found.now, value }
-        });
-        say(swap.ear, reply);
+        let value = match there {
+            Ok(there) => {
+                let version = there.as_ref().map(|there| there.version);
+                match (judge(version, swap.expected, swap.next.version), there) {
+                    (Verdict::Repeated, Some(there)) => {
+                        repeated.push((swap.ear, there));
+                        continue;
+                    }
+                    // It was in the way, and is gone again. Whoever asked may ask again.
+                    (Verdict::Write, _) => Ok(Swap::Unknown),
+                    (Verdict::Refuse | Verdict::Repeated, there) => Ok(Swap::Lost(there)),
+                }
+            }
+            Err(error) => Err(error),
+        };
+        say(swap.ear, value.map(|value| Stamped { now, value }));
+    }
+    confirm(shared, link, now, repeated).await;
+}
+
+/// Says of writes that an earlier copy of them is there, once it is sure that it stays there: that
+/// copy may have become visible without having reached the standby that it was to reach. A commit
+/// of our own, which waits for everything before it, tells.
+async fn confirm(
+    shared: &Shared,
+    link: &mut Link,
+    now: Timestamp,
+    repeated: Vec<(Ear, Arc<Record>)>,
+) {
+    if repeated.is_empty() {
+        return;
+    }
+    let beaten = link
+        .work(async |client: &mut Client| {
+            let me = [(&shared.node as _, Type::UUID)];
+            let (begun, beat, ended) = tokio::join!(
+                client.batch_execute(&shared.sql.begin),
+                client.query_typed(&shared.sql.beat, &me),
+                client.batch_execute("COMMIT"),
+            );
+            begun.and(beat.map(drop)).and(ended).map_err(|error| link::judge(&error))
+        })
+        .await;
+    for (ear, there) in repeated {
+        let value = if beaten.is_ok() { Swap::Won(there) } else { Swap::Unknown };
+        say(ear, Ok(Stamped { now, value }));
     }
 }
 
 /// Replaces a claim of another node, if that node has not renewed its claims since.
 async fn take_over(shared: &Shared, link: &mut Link, swap: Swapping) {
-    let taken = match link.client().await {
-        Ok(client) => try_take_over(shared, client, &swap).await,
-        Err(failed) => Err(failed),
-    };
+    let taken =
+        link.work(async |client: &mut Client| try_take_over(shared, client, &swap).await).await;
     match taken {
         Ok(Some((now, since, until))) => {
-            let record = settled(shared, &swap, since, until);
-            say(swap.ear, Ok(Stamped { now: time(now), value: Swap::Won(record) }));
+            let now = time(now);
+            let record = settled(shared, &swap, now, since, until);
+            say(swap.ear, Ok(Stamped { now, value: Swap::Won(record) }));
         }
         Ok(None) => lost(shared, link, vec![swap]).await,
-        Err(failed) => {
-            link.drop_client();
-            say(swap.ear, failure(&failed));
-        }
+        Err(failed) => say(swap.ear, failure(&failed)),
     }
 }
 
@@ -301,6 +320,7 @@ async fn try_take_over(
     let Some(expected) = swap.expected else { return Ok(None) };
     let write = Uuid::from_u128(expected.write);
     let tx = client.transaction().await.map_err(failed)?;
+    tx.batch_execute(&shared.sql.settings).await.map_err(failed)?;
     let node = tx
         .query_typed(&shared.sql.node_of, &[(&swap.row.slot, Type::BYTEA), (&write, Type::UUID)])
         .await
@@ -328,6 +348,7 @@ async fn try_take_over(
                 (&row.since, Type::INT8),
                 (&row.until, Type::INT8),
                 (&row.body, Type::BYTEA),
+                (&listen::name(&row.slot).to_string(), Type::TEXT),
             ],
         )
         .await
@@ -336,91 +357,4 @@ async fn try_take_over(
     let times = (written.get(0), written.get(1), written.get(2));
     tx.commit().await.map_err(failed)?;
     Ok(Some(times))
-}
-
-/// Renews leases: one row for all of them.
-async fn renew(shared: &Shared, link: &mut Link, renewals: Vec<Renewing>) {
-    if renewals.is_empty() {
-        return;
-    }
-    // Only claims of ours, in the version that was named, can be renewed.
-    let is_own = |one: &Renewing| {
-        let own = shared.own.get(&one.slot);
-        own.is_some_and(|own| {
-            own.write == one.expected.write && own.renewal == one.expected.renewal
-        })
-    };
-    let (ours, others): (Vec<_>, Vec<_>) = renewals.into_iter().partition(is_own);
-    for one in &ours {
-        shared.own.renew(&one.slot, one.expected.write);
-    }
-    let slots: Vec<_> = ours.iter().chain(&others).map(|one| one.slot.clone()).collect();
-    let beaten = match link.client().await {
-        Ok(client) => beat(shared, client, !ours.is_empty(), &slots).await,
-        Err(failed) => Err(failed),
-    };
-    let beaten = match beaten {
-        Ok(beaten) => beaten,
-        Err(failed) => {
-            link.drop_client();
-            for one in ours.into_iter().chain(others) {
-                say(one.ear, failure(&failed));
-            }
-            return;
-        }
-    };
-    let (at, found) = beaten;
-    let count = ours.len();
-    for ((index, one), there) in ours.into_iter().chain(others).enumerate().zip(found.value) {
-        let is_ours = index < count;
-        let reply = there.map(|there| match there {
-            Some(there) if is_ours && is_claim(&there, one.expected.write) => {
-                let until = at.saturating_add(one.lease);
-                shared.own.extend(&one.slot, one.expected.write, until);
-                Swap::Won(Arc::new(with_lease(&there, until)))
-            }
-            there => {
-                if is_ours {
-                    shared.own.forget(&one.slot, one.expected.write);
-                }
-                Swap::Lost(there)
-            }
-        });
-        say(one.ear, reply.map(|value| Stamped { now: found.now, value }));
-    }
-}
-
-fn is_claim(there: &Record, write: u128) -> bool {
-    there.version.write == write && matches!(there.phase, Phase::Claimed { .. })
-}
-
-fn with_lease(claim: &Record, until: i64) -> Record {
-    Record { phase: Phase::Claimed { lease_until: time(until) }, ..claim.clone() }
-}
-
-/// Shows that this node lives, and reads what it renews by that. The row of the node is held until
-/// the end, so nobody takes a claim over meanwhile, and whoever did before is seen.
-async fn beat(
-    shared: &Shared,
-    client: &Client,
-    is_needed: bool,
-    slots: &[Vec<u8>],
-) -> Result<(i64, Stamped<Vec<Read>>), Failed> {
-    let failed = |error| link::judge(&error);
-    if !is_needed {
-        return Ok((0, shared.read_all(client, slots).await?));
-    }
-    let me = [(&shared.node as _, Type::UUID)];
-    let beat = client.query_typed(&shared.sql.beat, &me);
-    let (begun, beat, found, ended) = tokio::join!(
-        client.batch_execute(&shared.sql.begin),
-        beat,
-        shared.read_all(client, slots),
-        client.batch_execute("COMMIT"),
-    );
-    begun.map_err(failed)?;
-    let at = beat.map_err(failed)?.first().map_or(0, |row| row.get(0));
-    let found = found?;
-    ended.map_err(failed)?;
-    Ok((at, found))
 }

@@ -1,0 +1,189 @@
+//! The pulse of this node: one row that says that it lives, and so renews all of its claims.
+//!
+//! Renewals are gathered and answered by one beat. The beat and the look at the renewed claims are
+//! one transaction that holds the node's row: a takeover needs that row, too, so a renewal and a
+//! takeover never both win. Claims that nobody renewed are let go here, so that a living node does
+//! not keep alive what it has abandoned.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use onetake_core::{Phase, Record, Version};
+use onetake_engine::{Stamped, Swap};
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::{Instant, sleep_until};
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::link::{self, Failed, Link};
+use super::rows::time;
+use super::shared::{Read, Shared};
+use super::swaps::{Ear, failure, say};
+
+/// The most renewals that one beat answers.
+const BATCH_MAX: usize = 4_096;
+/// The least time between two beats.
+const EVERY: Duration = Duration::from_millis(50);
+/// The most abandoned claims that are let go at a time.
+const LET_GO_MAX: usize = 256;
+/// For how long an owner that fell silent may still come back, in milliseconds.
+const COMES_BACK_WITHIN: i64 = 24 * 60 * 60 * 1_000;
+
+/// A lease that is to be renewed.
+pub(super) struct Renewing {
+    pub(super) slot: Vec<u8>,
+    pub(super) expected: Version,
+    pub(super) lease: Duration,
+    pub(super) ear: Ear,
+}
+
+/// Works until nobody can ask any more.
+pub(super) async fn beat(
+    shared: Arc<Shared>,
+    mut asked: mpsc::Receiver<Renewing>,
+    link: Arc<Mutex<Link>>,
+) {
+    let (mut batch, mut next) = (Vec::new(), Instant::now());
+    while asked.recv_many(&mut batch, BATCH_MAX).await > 0 {
+        // Whoever comes meanwhile is renewed by the same beat.
+        sleep_until(next).await;
+        while let Ok(one) = asked.try_recv() {
+            batch.push(one);
+            if batch.len() >= BATCH_MAX {
+                break;
+            }
+        }
+        next = Instant::now() + EVERY;
+        renew(&shared, &mut *link.lock().await, std::mem::take(&mut batch)).await;
+    }
+}
+
+async fn renew(shared: &Shared, link: &mut Link, renewals: Vec<Renewing>) {
+    // Only claims of ours, in the version that was named, can be renewed.
+    let is_own = |one: &Renewing| {
+        let own = shared.own.get(&one.slot);
+        own.is_some_and(|own| {
+            own.write == one.expected.write && own.renewal == one.expected.renewal
+        })
+    };
+    let (ours, others): (Vec<_>, Vec<_>) = renewals.into_iter().partition(is_own);
+    let mut lapsed = Vec::new();
+    for one in &ours {
+        if shared.own.renew(&one.slot, one.expected.write) == Some(false) {
+            lapsed.push((one.slot.clone(), Uuid::from_u128(one.expected.write)));
+        }
+    }
+    let slots: Vec<_> = ours.iter().chain(&others).map(|one| one.slot.clone()).collect();
+    let beaten = link
+        .work(async |client: &mut Client| {
+            if ours.is_empty() {
+                return Ok((0, shared.read_all(client, &slots).await?));
+            }
+            once(shared, client, &slots, &lapsed).await
+        })
+        .await;
+    let (at, found) = match beaten {
+        Ok(beaten) => beaten,
+        Err(failed) => {
+            for one in ours.into_iter().chain(others) {
+                say(one.ear, failure(&failed));
+            }
+            return;
+        }
+    };
+    let count = ours.len();
+    for ((index, one), there) in ours.into_iter().chain(others).enumerate().zip(found.value) {
+        let is_ours = index < count;
+        let reply = there.map(|there| match there {
+            Some(there) if is_ours && is_claim(&there, one.expected.write) => {
+                let lease = i64::try_from(one.lease.as_micros().div_ceil(1_000));
+                let until = at.saturating_add(lease.unwrap_or(i64::MAX));
+                shared.own.extend(&one.slot, one.expected.write, until);
+                Swap::Won(Arc::new(with_lease(&there, until)))
+            }
+            there => {
+                if is_ours {
+                    shared.own.forget(&one.slot, one.expected.write);
+                }
+                Swap::Lost(there)
+            }
+        });
+        say(one.ear, reply.map(|value| Stamped { now: found.now, value }));
+    }
+    if at > 0 {
+        let_go(shared, link, at).await;
+    }
+}
+
+fn is_claim(there: &Record, write: u128) -> bool {
+    there.version.write == write && matches!(there.phase, Phase::Claimed { .. })
+}
+
+fn with_lease(claim: &Record, until: i64) -> Record {
+    Record { phase: Phase::Claimed { lease_until: time(until) }, ..claim.clone() }
+}
+
+/// Shows that this node lives, and reads what it renews by that. The row of the node is held until
+/// the end, so nobody takes a claim over meanwhile, and whoever did before is seen.
+async fn once(
+    shared: &Shared,
+    client: &Client,
+    slots: &[Vec<u8>],
+    lapsed: &[(Vec<u8>, Uuid)],
+) -> Result<(i64, Stamped<Vec<Read>>), Failed> {
+    let failed = |error| link::judge(&error);
+    let me = [(&shared.node as _, Type::UUID)];
+    let places: Vec<_> = lapsed.iter().map(|(slot, _)| slot).collect();
+    let writes: Vec<_> = lapsed.iter().map(|(_, write)| *write).collect();
+    let kept = [
+        (&places as _, Type::BYTEA_ARRAY),
+        (&writes as _, Type::UUID_ARRAY),
+        (&shared.node as _, Type::UUID),
+    ];
+    // Sent one behind the other without waiting. Slots before nodes, as everybody locks them.
+    let (begun, kept, beat, found, ended) = tokio::join!(
+        client.batch_execute(&shared.sql.begin),
+        client.query_typed(&shared.sql.keep, &kept),
+        client.query_typed(&shared.sql.beat, &me),
+        shared.read_all(client, slots),
+        client.batch_execute("COMMIT"),
+    );
+    begun.map_err(failed)?;
+    kept.map_err(failed)?;
+    let at = beat.map_err(failed)?.first().map_or(0, |row| row.get(0));
+    let found = found?;
+    ended.map_err(failed)?;
+    Ok((at, found))
+}
+
+/// Lets claims lapse that nobody renewed. If that fails they are tried again with the next beat.
+async fn let_go(shared: &Shared, link: &mut Link, now: i64) {
+    shared.own.forget_before(now.saturating_sub(COMES_BACK_WITHIN));
+    let lapsed = shared.own.take_lapsed(now, LET_GO_MAX);
+    if lapsed.is_empty() {
+        return;
+    }
+    let slots: Vec<_> = lapsed.iter().map(|one| one.slot.as_slice()).collect();
+    let writes: Vec<_> = lapsed.iter().map(|one| Uuid::from_u128(one.write)).collect();
+    let types = [
+        (&slots as _, Type::BYTEA_ARRAY),
+        (&writes as _, Type::UUID_ARRAY),
+        (&shared.node as _, Type::UUID),
+    ];
+    let done = link
+        .work(async |client: &mut Client| {
+            let (begun, gone, ended) = tokio::join!(
+                client.batch_execute(&shared.sql.begin),
+                client.query_typed(&shared.sql.let_go, &types),
+                client.batch_execute("COMMIT"),
+            );
+            begun.and(gone.map(drop)).and(ended).map_err(|error| link::judge(&error))
+        })
+        .await;
+    if done.is_err() {
+        for one in lapsed {
+            shared.own.extend(&one.slot, one.write, one.until);
+        }
+    }
+}
