@@ -8,6 +8,7 @@ mod check;
 mod hooks;
 mod plant;
 mod schema;
+mod servers;
 mod sim;
 mod steps;
 mod test;

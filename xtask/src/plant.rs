@@ -141,10 +141,8 @@ fn plant_all(trials: &Trials<'_>, bugs: &[&Planted]) -> Result<()> {
 
 /// Says of every bug at once whether its text is still there; building takes longer than reading.
 fn refuse_stale<'a>(copy: &Copy, bugs: impl Iterator<Item = &'a Planted>) -> Result<()> {
-    let stale: Vec<String> = bugs
-        .filter_map(|bug| copy.edited(bug).err())
-        .map(|error| format!("{error:#}"))
-        .collect();
+    let stale: Vec<String> =
+        bugs.filter_map(|bug| copy.edited(bug).err()).map(|error| format!("{error:#}")).collect();
     ensure!(stale.is_empty(), "{}", stale.join("\n"));
     Ok(())
 }

@@ -1,13 +1,14 @@
 //! `cargo xtask test`: everything that must hold before a change is merged, in one command.
 //!
-//! The list of steps below is all of CI. A step that needs a server starts it itself; no step ever
-//! depends on something that a developer must have started by hand.
+//! The list of steps below is all of CI. What a test needs of servers is installed first, and the
+//! test starts and ends its own; no step ever depends on something that a developer must have
+//! started by hand.
 
 use anyhow::Result;
 
 use crate::steps::{self, OnFailure, Step};
 use crate::workspace::{self, Workspace};
-use crate::{plant, tidy};
+use crate::{plant, servers, tidy};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -19,6 +20,7 @@ pub(crate) struct Args {
 /// Takes the steps in order and stops at the first that fails.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     let steps = [
+        Step::new("servers", servers::ensure),
         Step::new("tests", || {
             workspace::run(workspace.cargo().args(["test", "--workspace"]).args(&args.extra))
         }),

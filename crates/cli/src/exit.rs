@@ -74,12 +74,13 @@ impl Exit {
         }
         error.downcast_ref::<OpenError>().map_or(Self::Failed, |error| match error {
             OpenError::Url(_) => Self::Usage,
-            OpenError::NotBuiltIn(_) => Self::Failed,
+            OpenError::NotBuiltIn(_) | OpenError::NotSupported(_) => Self::Failed,
             OpenError::Missing(_)
             | OpenError::Locked { .. }
             | OpenError::Key(_)
             | OpenError::Foreign(_)
             | OpenError::Unavailable(_) => Self::Unavailable,
+            OpenError::Database { code, .. } => Self::of_code(*code),
             OpenError::Damaged(_) => Self::Damaged,
         })
     }

@@ -17,15 +17,15 @@ use serde::Serialize;
 
 use crate::admin::{self, AdminFile};
 use crate::client::{BACKUP_WITHIN, Call, Client};
-use crate::config::{self, AdminConfig, Config, Environment, Source};
+use crate::config::{self, AdminConfig, Config, Environment, Source, StoreConfig};
 use crate::exit::Fault;
 use crate::wiring::{self, AnyStore, DEFAULT_URL, OpenError, Opening, StoreUrl};
 
 /// Where a command acts, and in whose name.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Target {
-    /// The store: `embedded:PATH`, or `memory:` which is gone with its process; by default that of
-    /// the configuration, or else `embedded:./onetake-data`
+    /// The store: `embedded:PATH`, `postgres://HOST/DATABASE`, or `memory:` which is gone with its
+    /// process; by default that of the configuration, or else `embedded:./onetake-data`
     #[arg(
         long,
         global = true,
@@ -51,7 +51,7 @@ pub(crate) struct Target {
 
 /// What a command acts on.
 struct Found {
-    store: StoreUrl,
+    store: StoreConfig,
     /// The admin surface, where a configuration names it.
     admin: Option<AdminConfig>,
 }
@@ -67,7 +67,7 @@ impl Target {
     ///
     /// # Errors
     /// When that is none, or the configuration is wrong.
-    pub(crate) fn store(&self) -> Result<StoreUrl> {
+    pub(crate) fn store(&self) -> Result<StoreConfig> {
         Ok(self.find()?.store)
     }
 
@@ -75,17 +75,26 @@ impl Target {
         if let Some(text) = self.store.as_ref().filter(|text| !text.is_empty()) {
             // Not quoted: it could hold a password.
             let store = text.parse().map_err(|why| Fault::Usage(format!("--store: {why}")))?;
-            return Ok(Found { store, admin: None });
+            return Ok(Found { store: with_schema(store), admin: None });
         }
         let Some(file) = config::file(self.config.as_deref()) else {
-            return Ok(Found { store: DEFAULT_URL.parse()?, admin: None });
+            return Ok(Found { store: with_schema(DEFAULT_URL.parse()?), admin: None });
         };
         let config = Config::load(Source::File(&file), &Environment::of_process());
         // A guess could be another store than the one that is served.
         let why = "the store is read from the configuration; mend it, or name it with `--store`";
         let Config { store, admin, .. } = config.context(why)?;
-        Ok(Found { store: store.url, admin: Some(admin) })
+        Ok(Found { store, admin: Some(admin) })
     }
+}
+
+/// The store at `url`, in the schema that the environment names.
+fn with_schema(url: StoreUrl) -> StoreConfig {
+    let mut config = StoreConfig::of(url);
+    if let Some(name) = std::env::var("ONETAKE_STORE__SCHEMA").ok().filter(|it| !it.is_empty()) {
+        config.schema = name;
+    }
+    config
 }
 
 /// Who carries out what a command asks.
@@ -117,7 +126,7 @@ impl Operator {
     /// # Errors
     /// An [`OpenError`] when there is no store; otherwise when the process that holds it cannot be
     /// found.
-    pub(crate) fn at(target: &Target) -> Result<Self> {
+    pub(crate) async fn at(target: &Target) -> Result<Self> {
         let by = target.name();
         let given = admin::given_token().map(|text| Token::new(&text)).transpose()?;
         if let Some(file) = &target.admin_file {
@@ -126,7 +135,7 @@ impl Operator {
         }
         let Found { store, admin } = target.find()?;
         let token = || admin.as_ref().and_then(|admin| admin.token.clone());
-        let hand = match (wiring::open(&store, Opening::Existing), &admin) {
+        let hand = match (wiring::open(&store, Opening::Existing).await, &admin) {
             // A store in memory is that of the process that serves it, and of nobody else.
             (Ok(AnyStore::Memory(_)), Some(admin)) => Hand::Remote(configured(admin)?),
             (Ok(store), _) => Hand::Direct(Desk::new(Engine::new(store))),

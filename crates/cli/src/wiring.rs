@@ -3,21 +3,17 @@
 //! Knows every store by name and no rule of any. A store that is not built in is said so, never
 //! replaced by another.
 
-use std::collections::BTreeMap;
+mod any;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
-use std::time::Duration;
 
-use onetake::core::{Code, Draft, Record, Slot, Tenant, Version};
-use onetake::engine::{
-    Commit, Doc, Document, Entry, Found, Journal, Lane, Memory, Page, Place, Position, Reply,
-    Slots, Stamped, Swap, Swept, Tx,
-};
+use onetake::core::Code;
 use onetake::stores::seal::MasterKey;
-use onetake::stores::{self, Embedded, Options};
-use onetake_console::{Backup, Rotated, Stats, Upkeep, UpkeepError};
+use onetake::stores::{self, Embedded, Options, Postgres, PostgresError, PostgresOptions};
+
+pub(crate) use any::AnyStore;
 
 use crate::check::{CheckReport, Finding, Severity};
 use crate::config::StoreConfig;
@@ -36,18 +32,51 @@ pub(crate) enum StoreUrl {
     Memory,
     /// In one directory, for one process at a time.
     Embedded(PathBuf),
+    /// In a PostgreSQL database, for any number of processes.
+    Postgres(Address),
+}
+
+/// The address of a database. Shown without name, password and parameters.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Address(String);
+
+impl Address {
+    /// All of it.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scheme, rest) = self.0.split_once("://").unwrap_or(("postgres", ""));
+        let place = rest.split('?').next().unwrap_or_default();
+        let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
+        write!(f, "{scheme}://{place}")
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl FromStr for StoreUrl {
     type Err = OpenError;
 
     fn from_str(text: &str) -> Result<Self, OpenError> {
-        let unknown = || OpenError::Url("use `embedded:PATH` or `memory:`".to_owned());
+        let unknown = || {
+            let known = "use `embedded:PATH`, `postgres://HOST/DATABASE` or `memory:`";
+            OpenError::Url(known.to_owned())
+        };
         match text.split_once(':').ok_or_else(unknown)? {
             ("memory", "") => Ok(Self::Memory),
             ("embedded", "") => Err(OpenError::Url("`embedded:` needs a path".to_owned())),
             ("embedded", path) => Ok(Self::Embedded(path.into())),
-            ("postgres" | "postgresql", _) => Err(OpenError::NotBuiltIn("postgres")),
+            ("postgres" | "postgresql", rest) if rest.starts_with("//") => {
+                Ok(Self::Postgres(Address(text.to_owned())))
+            }
             ("redis" | "rediss", _) => Err(OpenError::NotBuiltIn("redis")),
             _ => Err(unknown()),
         }
@@ -59,6 +88,7 @@ impl fmt::Display for StoreUrl {
         match self {
             Self::Memory => f.write_str("memory:"),
             Self::Embedded(path) => write!(f, "embedded:{}", path.display()),
+            Self::Postgres(address) => address.fmt(f),
         }
     }
 }
@@ -67,7 +97,7 @@ impl StoreUrl {
     /// The directory of the store, where it has one.
     pub(crate) fn directory(&self) -> Option<&Path> {
         match self {
-            Self::Memory => None,
+            Self::Memory | Self::Postgres(_) => None,
             Self::Embedded(path) => Some(path),
         }
     }
@@ -114,6 +144,19 @@ pub(crate) enum OpenError {
     /// It cannot be reached.
     #[error("the store cannot be opened: {0}")]
     Unavailable(String),
+    /// The database is in the way, as it says itself.
+    #[error("the store at {at} cannot be opened: {why}")]
+    Database {
+        /// Where it is, without anything secret.
+        at: String,
+        /// What it says.
+        why: String,
+        /// The stable code of that.
+        code: Code,
+    },
+    /// This store cannot do it.
+    #[error("{0}")]
+    NotSupported(&'static str),
 }
 
 impl OpenError {
@@ -121,47 +164,69 @@ impl OpenError {
     pub(crate) const fn code(&self) -> Code {
         match self {
             Self::Url(_) => Code::RequestInvalid,
-            Self::NotBuiltIn(_) => Code::NotSupported,
+            Self::NotBuiltIn(_) | Self::NotSupported(_) => Code::NotSupported,
             Self::Missing(_) => Code::StoreMissing,
             Self::Locked { .. } => Code::StoreLocked,
             Self::Damaged(_) => Code::StoreCorrupt,
             Self::Key(_) => Code::StoreSealed,
             Self::Foreign(_) => Code::StoreForeign,
             Self::Unavailable(_) => Code::StoreUnavailable,
+            Self::Database { code, .. } => *code,
         }
     }
 }
 
-/// Opens the store that `url` names.
+/// Opens the store that `config` names.
 ///
 /// # Errors
 /// An [`OpenError`]; above all [`OpenError::Locked`] when another process holds it.
-pub(crate) fn open(url: &StoreUrl, opening: Opening) -> Result<AnyStore, OpenError> {
-    match url {
-        StoreUrl::Memory => Ok(AnyStore::Memory(Box::default())),
-        StoreUrl::Embedded(path) if opening == Opening::Existing && !Embedded::is_at(path) => {
-            Err(OpenError::Missing(path.clone()))
-        }
-        StoreUrl::Embedded(path) => open_embedded(path),
-    }
-}
-
-/// Opens the store that `config` names, with its bounds.
-///
-/// # Errors
-/// Those of [`open`].
-pub(crate) fn open_with(config: &StoreConfig, opening: Opening) -> Result<AnyStore, OpenError> {
+pub(crate) async fn open(config: &StoreConfig, opening: Opening) -> Result<AnyStore, OpenError> {
     match &config.url {
+        StoreUrl::Memory => Ok(AnyStore::Memory(Box::default())),
         StoreUrl::Embedded(path) if opening == Opening::OrNew => {
             open_bounded(path, Options { bounds: config.bounds, ..options()? })
         }
-        StoreUrl::Embedded(_) | StoreUrl::Memory => open(&config.url, opening),
+        StoreUrl::Embedded(path) if !Embedded::is_at(path) => Err(OpenError::Missing(path.clone())),
+        StoreUrl::Embedded(path) => open_bounded(path, options()?),
+        StoreUrl::Postgres(address) => {
+            let options = of_fleet(config).migrates(opening == Opening::OrNew);
+            let opened = Postgres::open(address.expose(), options).await;
+            let store = opened.map_err(|error| at(address, &error))?;
+            Ok(AnyStore::Postgres(Box::new(store), address.clone()))
+        }
     }
 }
 
-/// Opens the embedded store in `path`, and makes it where it is not there yet.
-fn open_embedded(path: &Path) -> Result<AnyStore, OpenError> {
-    open_bounded(path, options()?)
+/// How a store that a fleet shares is used.
+fn of_fleet(config: &StoreConfig) -> PostgresOptions {
+    let options = PostgresOptions::new().schema(&config.schema).accept_loss(config.accept_loss);
+    match &config.listen_url {
+        Some(url) => options.listen_url(url.expose()),
+        None => options,
+    }
+}
+
+fn at(address: &Address, error: &PostgresError) -> OpenError {
+    OpenError::Database { at: address.to_string(), why: error.to_string(), code: error.code() }
+}
+
+/// The statements that the tables of the store need to be up to date; carried out unless `dry_run`.
+///
+/// # Errors
+/// An [`OpenError`] when the store has no tables, or cannot be reached.
+pub(crate) async fn migrate(
+    config: &StoreConfig,
+    dry_run: bool,
+) -> Result<Vec<&'static str>, OpenError> {
+    match &config.url {
+        StoreUrl::Memory | StoreUrl::Embedded(_) => Err(OpenError::NotSupported(
+            "this store has no tables: it brings itself up to date when it is opened",
+        )),
+        StoreUrl::Postgres(address) => {
+            let migrated = Postgres::migrate(address.expose(), &of_fleet(config), dry_run).await;
+            migrated.map_err(|error| at(address, &error))
+        }
+    }
 }
 
 fn open_bounded(path: &Path, options: Options) -> Result<AnyStore, OpenError> {
@@ -212,6 +277,9 @@ pub(crate) fn check(url: &StoreUrl) -> Result<CheckReport, OpenError> {
         StoreUrl::Memory => Ok(CheckReport::of(Vec::new(), [("records", 0)])),
         StoreUrl::Embedded(path) if !Embedded::is_at(path) => Err(OpenError::Missing(path.clone())),
         StoreUrl::Embedded(path) => check_embedded(path),
+        StoreUrl::Postgres(_) => Err(OpenError::NotSupported(
+            "a database checks its own files; see pg_amcheck and data checksums",
+        )),
     }
 }
 
@@ -239,167 +307,6 @@ fn check_embedded(path: &Path) -> Result<CheckReport, OpenError> {
     Ok(CheckReport::of(findings.collect(), counts))
 }
 
-/// How long one waits until all records are counted.
-const COUNTED_WITHIN: Duration = Duration::from_secs(10);
-
-/// Any store that is built in.
-#[derive(Debug)]
-pub(crate) enum AnyStore {
-    /// In memory.
-    Memory(Box<Memory>),
-    /// In one directory.
-    Embedded(Embedded),
-}
-
-/// Does the same with whichever store it is. A new store is one more line here.
-macro_rules! each {
-    ($any:expr, $store:ident => $call:expr) => {
-        match $any {
-            AnyStore::Memory($store) => $call,
-            AnyStore::Embedded($store) => $call,
-        }
-    };
-}
-
-impl Slots for AnyStore {
-    fn at_hand(&self, slot: &Slot) -> Option<Stamped<Arc<Record>>> {
-        each!(self, store => store.at_hand(slot))
-    }
-
-    async fn read(&self, slot: &Slot) -> Reply<Option<Arc<Record>>> {
-        each!(self, store => store.read(slot).await)
-    }
-
-    async fn swap(&self, expected: Option<Version>, next: Draft) -> Reply<Swap> {
-        each!(self, store => store.swap(expected, next).await)
-    }
-
-    async fn renew(&self, slot: &Slot, expected: Version, lease: Duration) -> Reply<Swap> {
-        each!(self, store => store.renew(slot, expected, lease).await)
-    }
-
-    async fn sweep(&self, limit: usize) -> Reply<Swept> {
-        each!(self, store => store.sweep(limit).await)
-    }
-
-    fn forgets_by_itself(&self) -> bool {
-        each!(self, store => store.forgets_by_itself())
-    }
-
-    async fn settled(&self, slot: &Slot) {
-        each!(self, store => store.settled(slot).await);
-    }
-
-    fn remembered_elsewhere(&self) -> Duration {
-        each!(self, store => store.remembered_elsewhere())
-    }
-}
-
-impl Journal for AnyStore {
-    async fn commit(&self, tx: Tx) -> Reply<Commit> {
-        each!(self, store => store.commit(tx).await)
-    }
-
-    async fn fetch(&self, places: &[Place]) -> Reply<Vec<Found>> {
-        each!(self, store => store.fetch(places).await)
-    }
-
-    async fn scan(
-        &self,
-        space: &'static str,
-        prefix: &[u8],
-        after: Option<&[u8]>,
-        limit: usize,
-    ) -> Reply<Page<(Doc, Document)>> {
-        each!(self, store => store.scan(space, prefix, after, limit).await)
-    }
-
-    async fn scan_slots(
-        &self,
-        tenant: Option<&Tenant>,
-        after: Option<&Slot>,
-        limit: usize,
-    ) -> Reply<Page<Arc<Record>>> {
-        each!(self, store => store.scan_slots(tenant, after, limit).await)
-    }
-
-    async fn read_lane(&self, lane: &Lane, after: Position, limit: usize) -> Reply<Page<Entry>> {
-        each!(self, store => store.read_lane(lane, after, limit).await)
-    }
-}
-
-impl Upkeep for AnyStore {
-    async fn stats(&self) -> Result<Stats, UpkeepError> {
-        match self {
-            Self::Memory(store) => store.stats().await,
-            Self::Embedded(store) => {
-                // After a crash records are counted again. A wrong number is worse than a late one,
-                // and a store that cannot count shows that it has not.
-                let _ = tokio::time::timeout(COUNTED_WITHIN, store.counted()).await;
-                Ok(numbers(&store.stats()))
-            }
-        }
-    }
-
-    async fn backup(&self, to: &Path) -> Result<Backup, UpkeepError> {
-        match self {
-            Self::Memory(store) => store.backup(to).await,
-            Self::Embedded(store) => {
-                let copied = store.backup(to).await;
-                let copied = copied.map_err(|error| {
-                    if matches!(error, stores::OpenError::Damaged { .. }) {
-                        return error.into_store_error().into();
-                    }
-                    UpkeepError::Path(error.to_string())
-                })?;
-                Ok(Backup { path: to.display().to_string(), bytes: copied.bytes })
-            }
-        }
-    }
-
-    async fn rotate(&self) -> Result<Rotated, UpkeepError> {
-        match self {
-            Self::Memory(store) => store.rotate().await,
-            Self::Embedded(store) => rotate(store).await,
-        }
-    }
-}
-
-/// Seals with a new key, under the master key that the environment or its file has by now.
-async fn rotate(store: &Embedded) -> Result<Rotated, UpkeepError> {
-    let options = options().map_err(|error| UpkeepError::Path(error.to_string()))?;
-    let Some(master) = options.keys.first() else {
-        return Err(UpkeepError::NotSupported("no master key is configured"));
-    };
-    store.rotate(master).await?;
-    Ok(Rotated { master: master.id().to_string() })
-}
-
-/// The numbers of an embedded store, each under its name.
-fn numbers(stats: &stores::upkeep::Stats) -> Stats {
-    let mut numbers = BTreeMap::from(
-        [
-            ("records", stats.records),
-            ("bytes", stats.bytes),
-            ("tenants", stats.tenants.len() as u64),
-            ("counted", u64::from(stats.counted)),
-            ("in_memory", stats.in_memory as u64),
-            ("loads", stats.loads),
-            ("queued", stats.queued as u64),
-            ("batches", stats.batches),
-            ("written", stats.written),
-            ("expired_removed", stats.expired),
-            ("disk_bytes", stats.disk_bytes),
-            ("opened_times", stats.boot),
-            ("sealed", u64::from(stats.sealed)),
-            ("lost", u64::from(stats.lost.is_some())),
-        ]
-        .map(|(name, number)| (name.to_owned(), number)),
-    );
-    numbers.extend(stats.free_bytes.map(|bytes| ("free_bytes".to_owned(), bytes)));
-    Stats { store: format!("embedded:{}", stats.folder.display()), numbers }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -413,14 +320,23 @@ mod tests {
         for bad in ["", "memory", "memory:x", "embedded:", "embedded", "sqlite:x", "./data"] {
             assert!(matches!(of(bad), Err(OpenError::Url(_))), "{bad}");
         }
-        assert_eq!(of("postgres://x"), Err(OpenError::NotBuiltIn("postgres")));
+        assert_eq!(of("redis://x"), Err(OpenError::NotBuiltIn("redis")));
+        assert!(matches!(of("postgres:x"), Err(OpenError::Url(_))));
     }
 
     #[test]
-    fn looking_at_a_store_makes_none() {
+    fn the_address_of_a_database_is_shown_without_its_secrets() {
+        let url: StoreUrl = "postgres://me:s3cret@db1:5432,db2/app?password=x".parse().unwrap();
+        assert_eq!(url.to_string(), "postgres://db1:5432,db2/app");
+        assert_eq!(format!("{url:?}"), "Postgres(postgres://db1:5432,db2/app)");
+    }
+
+    #[tokio::test]
+    async fn looking_at_a_store_makes_none() {
         let folder = tempfile::tempdir().unwrap();
-        let url = StoreUrl::Embedded(folder.path().join("none"));
-        assert!(matches!(open(&url, Opening::Existing), Err(OpenError::Missing(_))));
-        assert!(matches!(check(&url), Err(OpenError::Missing(_))));
+        let config = StoreConfig::of(StoreUrl::Embedded(folder.path().join("none")));
+        let opened = open(&config, Opening::Existing).await;
+        assert!(matches!(opened, Err(OpenError::Missing(_))));
+        assert!(matches!(check(&config.url), Err(OpenError::Missing(_))));
     }
 }

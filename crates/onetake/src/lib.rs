@@ -23,10 +23,12 @@ pub use onetake_engine as engine;
 pub use onetake_engine::{Answer, Attempt, Claim, Engine, Limits, Memory, RunError, Tried};
 #[cfg(feature = "http")]
 pub use onetake_http as http;
-#[cfg(feature = "embedded")]
+#[cfg(any(feature = "embedded", feature = "postgres"))]
 pub use onetake_stores as stores;
 #[cfg(feature = "embedded")]
 pub use onetake_stores::Embedded;
+#[cfg(feature = "postgres")]
+pub use onetake_stores::Postgres;
 
 /// Why an operation could not be opened.
 #[cfg(all(feature = "activity", feature = "embedded"))]

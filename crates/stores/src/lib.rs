@@ -20,4 +20,4 @@ pub use embedded::{
     Bounds, Embedded, FrontLimits, OnLoss, OpenError, Options, QueueLimits, inspect, upkeep,
 };
 #[cfg(feature = "postgres")]
-pub use postgres::{Postgres, PostgresError, PostgresOptions};
+pub use postgres::{Postgres, PostgresError, PostgresOptions, PostgresStats};

@@ -30,8 +30,8 @@ use onetake_engine::{
     Stamped, StoreError, Swap, Swept, Tx,
 };
 use tokio::sync::{mpsc, oneshot};
-use tokio_postgres::types::Type;
 use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use self::address::Address;
@@ -45,7 +45,7 @@ use self::own::Own;
 use self::pulse::Renewing;
 use self::rows::time;
 use self::schema::SchemaError;
-use self::shared::{Shared, Sql};
+use self::shared::{NOW, Shared, Sql};
 use self::swaps::Op;
 
 /// Why a PostgreSQL store cannot be opened.
@@ -131,6 +131,23 @@ impl PostgresError {
             Self::Unmigrated | Self::Newer { .. } | Self::Schema(_) => Code::StoreForeign,
         }
     }
+}
+
+/// A node that has renewed nothing for so long, in milliseconds, holds nothing or is gone.
+const LIVES_WITHIN: i64 = 60_000;
+
+/// Numbers of a PostgreSQL store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PostgresStats {
+    /// Records, as the database estimates.
+    pub records_about: u64,
+    /// Bytes of all tables and indexes.
+    pub bytes: u64,
+    /// Processes that hold claims or began lately.
+    pub nodes: u64,
+    /// Finished records in the memory of this process.
+    pub in_memory: u64,
 }
 
 /// A store in a PostgreSQL database.
@@ -241,6 +258,37 @@ impl Postgres {
             schema::missing(client, &options.schema).await?
         } else {
             schema::migrate(client, &options.schema).await?
+        })
+    }
+
+    /// The numbers of the store. Nothing is counted: the database keeps estimates.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn stats(&self) -> Result<PostgresStats, StoreError> {
+        let s = &self.shared.sql.schema;
+        let sql = format!(
+            "SELECT greatest(c.reltuples, 0)::bigint,
+                (SELECT coalesce(sum(pg_total_relation_size(t.oid)), 0)::bigint FROM pg_class t
+                    WHERE t.relnamespace = c.relnamespace AND t.relkind = 'r'),
+                (SELECT count(*) FROM {s}.nodes WHERE at > {NOW} - $1)
+             FROM pg_class c WHERE c.oid = '{s}.slots'::regclass"
+        );
+        let mut link = self.sweeper.lock().await;
+        let asked = async |client: &mut Client| {
+            let rows = client.query_typed(&sql, &[(&LIVES_WITHIN, Type::INT8)]).await;
+            rows.map_err(|error| link::judge(&error))
+        };
+        let rows = link.work(asked).await?;
+        let number = |at: usize| {
+            rows.first().map_or(0, |row| u64::try_from(row.get::<_, i64>(at)).unwrap_or(0))
+        };
+        let in_memory = self.shared.front.len();
+        Ok(PostgresStats {
+            records_about: number(0),
+            bytes: number(1),
+            nodes: number(2),
+            in_memory,
         })
     }
 

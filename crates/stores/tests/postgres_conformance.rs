@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use onetake_stores::{Postgres, PostgresOptions};
-use onetake_testkit::{Rig, wait_out};
+use onetake_testkit::{Rig, machine, wait_out};
 use servers::Server;
 
 /// Stores in a schema of their own each.
@@ -33,3 +33,9 @@ impl Rig for PostgresRig {
 
 onetake_testkit::slots_conformance!(PostgresRig);
 onetake_testkit::journal_conformance!(PostgresRig);
+onetake_testkit::miniatures!(PostgresRig);
+
+#[test]
+fn every_reply_is_the_one_that_plain_maps_give() {
+    assert_eq!(machine::run::<PostgresRig>(12), Ok(()));
+}

@@ -23,6 +23,7 @@ pub mod machine;
 pub mod make;
 pub mod miniatures;
 mod rig;
+pub mod servers;
 mod shared;
 pub mod sim;
 

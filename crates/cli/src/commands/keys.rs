@@ -178,7 +178,7 @@ struct Audit {
 /// # Errors
 /// When it could not be done; `exit.rs` tells which exit code that is.
 pub(crate) async fn run(args: &Args) -> Result<Exit> {
-    let (operator, json) = (Operator::at(&args.target)?, args.target.json);
+    let (operator, json) = (Operator::at(&args.target).await?, args.target.json);
     match &args.verb {
         Verb::List(list) => self::list(&operator, list, json).await?,
         Verb::Show(show) => {

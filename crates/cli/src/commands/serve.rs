@@ -109,7 +109,7 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
     let file = args.file();
     let seen = file.as_deref().and_then(reload::stamp);
     let (config, plan) = args.load(file.as_deref())?;
-    let store = wiring::open_with(&config.store, Opening::OrNew)?;
+    let store = wiring::open(&config.store, Opening::OrNew).await?;
     let engine = Engine::with(store, limits(&config), Mint::default());
     engine.keep_house();
     let state = State::of(args, &config.store.url)?;

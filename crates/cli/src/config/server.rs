@@ -18,7 +18,7 @@ use super::raw::{Admin, OnFullChoice, Server, Store};
 use super::read::sure;
 use super::shown;
 use super::value::Plain;
-use crate::wiring::StoreUrl;
+use crate::wiring::{Address, OpenError, StoreUrl};
 
 const SHORT: Duration = Duration::from_millis(100);
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -30,6 +30,8 @@ const COUNT_MAX: u64 = 1_000_000;
 /// Bytes of requests in memory at once: no less than one request may have, and what a machine has.
 const BUFFERED_MIN: u64 = 1 << 20;
 const BUFFERED_MAX: u64 = 1 << 40;
+/// Where tables are kept unless it is said.
+const SCHEMA_DEFAULT: &str = "onetake";
 /// What a store may be bounded to: numbers that are kept as signed ones.
 const STORE_MAX: u64 = i64::MAX as u64;
 
@@ -123,6 +125,30 @@ pub(crate) struct StoreConfig {
     /// How much it may hold.
     #[serde(serialize_with = "bounds_shown")]
     pub(crate) bounds: Bounds,
+    /// The schema of its tables, where it has some.
+    pub(crate) schema: String,
+    /// Where other processes of a fleet can be heard.
+    #[serde(serialize_with = "listen_shown")]
+    pub(crate) listen_url: Option<Address>,
+    /// Whether a server is good enough that forgets what it acknowledged.
+    pub(crate) accept_loss: bool,
+}
+
+impl StoreConfig {
+    /// The store at `url`, used as by default.
+    pub(crate) fn of(url: StoreUrl) -> Self {
+        Self {
+            url,
+            bounds: Bounds::default(),
+            schema: SCHEMA_DEFAULT.to_owned(),
+            listen_url: None,
+            accept_loss: false,
+        }
+    }
+}
+
+fn listen_shown<S: Serializer>(url: &Option<Address>, to: S) -> Result<S::Ok, S::Error> {
+    url.as_ref().map(ToString::to_string).serialize(to)
 }
 
 fn bounds_shown<S: Serializer>(bounds: &Bounds, to: S) -> Result<S::Ok, S::Error> {
@@ -140,15 +166,24 @@ fn bounds_shown<S: Serializer>(bounds: &Bounds, to: S) -> Result<S::Ok, S::Error
     shown.serialize(to)
 }
 
+/// Whether `name` is that of a schema without quotes.
+fn is_schema(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    name.len() <= 63
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.chars().all(is_plain)
+}
+
 /// Checks `[store]`.
 pub(super) fn store(raw: Store, problems: &mut Problems) -> StoreConfig {
     let given = sure(raw.url);
     let Plain(text) = &given.value;
     // A URL is never quoted: it could hold a password.
-    let url = text.parse().unwrap_or_else(|error: crate::wiring::OpenError| {
+    let url = text.parse().unwrap_or_else(|error: OpenError| {
         given.refuse(problems, error);
         StoreUrl::Memory
     });
+    let on_full = sure(raw.on_full);
     let (records, tenant_records) = (sure(raw.max_records), sure(raw.max_records_per_tenant));
     let (bytes, tenant_bytes) = (sure(raw.max_bytes), sure(raw.max_bytes_per_tenant));
     let bounds = Bounds {
@@ -156,10 +191,31 @@ pub(super) fn store(raw: Store, problems: &mut Problems) -> StoreConfig {
         bytes_max: bounds::size(&bytes, 1..=STORE_MAX, problems),
         tenant_records_max: bounds::number(&tenant_records, 1..=STORE_MAX, problems),
         tenant_bytes_max: bounds::size(&tenant_bytes, 1..=STORE_MAX, problems),
-        on_full: match sure(raw.on_full).value {
+        on_full: match on_full.value {
             OnFullChoice::Refuse => OnFull::Refuse,
             OnFullChoice::Evict => OnFull::Evict,
         },
     };
-    StoreConfig { url, bounds }
+    let listen_url = raw.listen_url.and_then(|given| {
+        let Plain(text) = &given.value;
+        let read = text.parse().and_then(|url| match url {
+            StoreUrl::Postgres(address) => Ok(address),
+            StoreUrl::Memory | StoreUrl::Embedded(_) => {
+                Err(OpenError::Url("use `postgres://HOST/DATABASE`".to_owned()))
+            }
+        });
+        read.map_err(|error| given.refuse(problems, error)).ok()
+    });
+    let schema = sure(raw.schema);
+    let Plain(name) = &schema.value;
+    if !is_schema(name) {
+        let what = "is a name of up to 63 lower-case letters, digits and underscores";
+        schema.refuse(problems, what);
+    }
+    if let (StoreUrl::Postgres(_), OnFull::Evict) = (&url, bounds.on_full) {
+        let what = "a database does not evict; use \"refuse\"";
+        on_full.refuse(problems, what);
+    }
+    let accept_loss = sure(raw.accept_loss).value;
+    StoreConfig { url, bounds, schema: name.clone(), listen_url, accept_loss }
 }

@@ -59,6 +59,10 @@ impl Front {
         }
     }
 
+    pub(super) fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
     pub(super) fn forget(&self, slot: &[u8]) {
         self.0.remove(slot);
     }

@@ -19,10 +19,10 @@ use tokio_postgres::{Client, Transaction};
 use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_64;
 
+use self::state::{Changed, State};
 use super::link::{self, Failed, Link};
 use super::rows::{self, COLUMNS, time};
 use super::shared::{NOW, Shared};
-use self::state::{Changed, State};
 
 /// The most transactions of one batch.
 const BATCH_MAX: usize = 64;

@@ -159,9 +159,8 @@ async fn one(shared: &Shared, link: &mut Link, look: Look) {
             answer(ear, link.work(found).await);
         }
         Look::Slots { prefix, after, limit, ear } => {
-            let found = async |client: &mut Client| {
-                scan_slots(shared, client, &prefix, after, limit).await
-            };
+            let found =
+                async |client: &mut Client| scan_slots(shared, client, &prefix, after, limit).await;
             answer(ear, link.work(found).await);
         }
         Look::Lane { lane, after, limit, ear } => {

@@ -143,9 +143,7 @@ impl Sql {
                  SELECT now, (SELECT count(*) FROM looked), (SELECT count(*) FROM gone),
                     (SELECT slot FROM looked ORDER BY slot DESC LIMIT 1) FROM clock"
             ),
-            sweep_nodes: format!(
-                "DELETE FROM {s}.nodes WHERE at < {NOW} - {NODE_IS_GONE_AFTER}"
-            ),
+            sweep_nodes: format!("DELETE FROM {s}.nodes WHERE at < {NOW} - {NODE_IS_GONE_AFTER}"),
             schema: schema.to_owned(),
             channel,
         }

@@ -232,8 +232,8 @@ async fn lost(shared: &Shared, link: &mut Link, swaps: Vec<Swapping>) {
         return;
     }
     let slots: Vec<_> = swaps.iter().map(|swap| swap.row.slot.clone()).collect();
-    let found =
-        link.work(async |client: &mut Client| shared.read_all(client, &slots).await).await;
+    let asked_at = Instant::now();
+    let found = link.work(async |client: &mut Client| shared.read_all(client, &slots).await).await;
     let found = match found {
         Ok(found) => found,
         // That nothing was written is known: the statement said so.
@@ -249,6 +249,10 @@ async fn lost(shared: &Shared, link: &mut Link, swaps: Vec<Swapping>) {
     for (swap, there) in swaps.into_iter().zip(found.value) {
         let value = match there {
             Ok(there) => {
+                if let Some(record) = &there {
+                    let there = Stamped { now, value: Arc::clone(record) };
+                    shared.front.note(&swap.row.slot, &there, asked_at);
+                }
                 let version = there.as_ref().map(|there| there.version);
                 match (judge(version, swap.expected, swap.next.version), there) {
                     (Verdict::Repeated, Some(there)) => {

@@ -1,0 +1,380 @@
+//! What only a store that a fleet shares has to show, on real servers: rivals in other processes,
+//! poolers, restarts, a database that says no, and rows that somebody else holds.
+#![cfg(feature = "postgres")]
+
+mod servers;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use onetake_core::{Actor, OnInFlight, Outcome, Policy, Record, Report, Slot, Standing};
+use onetake_engine::{Answer, Engine, Journal, Limits, Mint, Slots, Stamped, Swap};
+use onetake_stores::{Postgres, PostgresError, PostgresOptions};
+use onetake_testkit::make::{self, LONG, Pen, address, ask_under, version};
+use onetake_testkit::servers::Pooler;
+use servers::Server;
+
+static OPENED: AtomicU32 = AtomicU32::new(0);
+
+fn options() -> PostgresOptions {
+    PostgresOptions::new().accept_loss(true)
+}
+
+/// A schema that nobody else has.
+fn schema() -> String {
+    format!("fleet_{}", OPENED.fetch_add(1, Ordering::SeqCst))
+}
+
+async fn server() -> &'static Server {
+    tokio::task::spawn_blocking(Server::shared).await.unwrap()
+}
+
+/// Two processes of a fleet, as far as the database can tell, and their schema.
+async fn pair(options: impl Fn() -> PostgresOptions) -> (Postgres, Postgres, String) {
+    let (url, schema) = (server().await.url(), schema());
+    let open = || Postgres::open(&url, options().schema(&schema));
+    (open().await.unwrap(), open().await.unwrap(), schema)
+}
+
+fn won(swap: Stamped<Swap>) -> Arc<Record> {
+    match swap.value {
+        Swap::Won(record) => record,
+        other @ (Swap::Lost(_) | Swap::Unknown) => panic!("{other:?}"),
+    }
+}
+
+async fn read(store: &Postgres, slot: &Slot) -> Stamped<Arc<Record>> {
+    let Stamped { now, value } = store.read(slot).await.unwrap();
+    Stamped { now, value: value.expect("a record") }
+}
+
+async fn is_live(store: &Postgres, slot: &Slot) -> bool {
+    let there = read(store, slot).await;
+    matches!(there.value.standing(there.now), Standing::Live { .. })
+}
+
+/// Repeats a swap until the store can say what became of it, as the engine does.
+async fn known(
+    store: &Postgres,
+    expected: Option<onetake_core::Version>,
+    pen: &Pen,
+    id: u128,
+) -> bool {
+    loop {
+        match store.swap(expected, pen.claim(id, LONG)).await {
+            Ok(Stamped { value: Swap::Won(_), .. }) => return true,
+            Ok(Stamped { value: Swap::Lost(_), .. }) => return false,
+            Ok(Stamped { value: Swap::Unknown, .. }) | Err(_) => tokio::task::yield_now().await,
+        }
+    }
+}
+
+/// X1, X2.
+#[tokio::test(flavor = "multi_thread")]
+async fn x1_a_claim_lives_in_every_process_for_as_long_as_its_owner_renews_it() {
+    let (one, other, _) = pair(options).await;
+    let pen = Pen::new("renewed");
+    let lease = Duration::from_millis(800);
+    let mut claim = won(one.swap(None, pen.claim(1, lease)).await.unwrap());
+    let first = read(&other, pen.slot()).await;
+    // Twice its lease passes, on the clock of the database.
+    while read(&other, pen.slot()).await.now.since(first.now) < lease * 2 {
+        claim = won(one.renew(pen.slot(), claim.version, lease).await.unwrap());
+        assert!(is_live(&other, pen.slot()).await);
+    }
+    let stale = other.swap(Some(first.value.version), pen.claim(9, lease)).await.unwrap();
+    assert!(matches!(stale.value, Swap::Lost(Some(_))), "a takeover prepared before has lost");
+    // The owner falls silent. Whoever saw the last renewal takes over.
+    while is_live(&other, pen.slot()).await {}
+    let seen = read(&other, pen.slot()).await.value.version;
+    won(other.swap(Some(seen), pen.claim(2, lease)).await.unwrap());
+    let late = one.swap(Some(claim.version), pen.done(3, 1, LONG)).await.unwrap();
+    assert!(matches!(late.value, Swap::Lost(Some(_))), "the first owner is fenced");
+}
+
+/// X1.
+#[tokio::test(flavor = "multi_thread")]
+async fn x1_a_node_does_not_keep_alive_what_it_has_abandoned() {
+    let (one, other, _) = pair(options).await;
+    let (gone, kept) = (Pen::new("abandoned"), Pen::new("kept"));
+    let lease = Duration::from_millis(500);
+    won(one.swap(None, gone.claim(1, lease)).await.unwrap());
+    let mut claim = won(one.swap(None, kept.claim(2, lease)).await.unwrap());
+    let begun = read(&other, gone.slot()).await.now;
+    // The node goes on beating for another claim.
+    while is_live(&other, gone.slot()).await {
+        claim = won(one.renew(kept.slot(), claim.version, lease).await.unwrap());
+        let now = read(&other, kept.slot()).await.now;
+        assert!(now.since(begun) < lease * 20, "it is kept alive for as long as the node lives");
+    }
+    // Its owner comes back after all, and nobody was faster: it is renewed, and lives for everyone.
+    let lapsed = read(&one, gone.slot()).await.value.version;
+    won(one.renew(gone.slot(), lapsed, LONG).await.unwrap());
+    assert!(is_live(&one, gone.slot()).await);
+    assert!(is_live(&other, gone.slot()).await);
+    won(one.renew(kept.slot(), claim.version, LONG).await.unwrap());
+}
+
+/// W9, D7.
+#[tokio::test(flavor = "multi_thread")]
+async fn w9_a_duplicate_on_another_node_is_woken_with_the_answer() {
+    let server = server().await;
+    let url = server.url();
+    let (one, other, schema) = pair(|| options().listen_url(&url)).await;
+    // Nobody looks unasked within this test.
+    let limits = Limits { look_every: LONG, ..Limits::default() };
+    let [one, other] = [one, other].map(|store| Engine::with(store, limits, Mint::default()));
+    let policy = || {
+        let wait = OnInFlight::Wait(Duration::from_secs(60));
+        Policy::builder().on_in_flight(wait).lease(LONG).build().unwrap()
+    };
+    for round in 0..10 {
+        let at = address("acme", &format!("woken-{round}"));
+        let (begin, begun) = tokio::sync::oneshot::channel();
+        let (go_on, gone_on) = tokio::sync::oneshot::channel::<()>();
+        let (engine, asked) = (one.clone(), ask_under(&at, "x", policy()));
+        let first = tokio::spawn(async move {
+            let execute = move |_| async move {
+                begin.send(()).unwrap();
+                gone_on.await.unwrap();
+                Report::Finished(Outcome::Value("done".into()))
+            };
+            engine.run(asked, execute).await.unwrap()
+        });
+        begun.await.unwrap();
+        let (engine, asked) = (other.clone(), ask_under(&at, "x", policy()));
+        let second = tokio::spawn(async move {
+            engine.run(asked, |_| async { unreachable!("it is executed once") }).await.unwrap()
+        });
+        // Whoever waits has marked the row.
+        let sql = format!("SELECT count(*) FROM {schema}.slots WHERE waited AND kind = 1");
+        tokio::task::spawn_blocking(move || server.wait_for(&sql, "1")).await.unwrap();
+        go_on.send(()).unwrap();
+        assert!(matches!(first.await.unwrap(), Answer::Executed { .. }));
+        let told = tokio::time::timeout(Duration::from_secs(30), second).await;
+        let told = told.expect("it is woken").unwrap();
+        assert!(matches!(told, Answer::Replayed { .. } | Answer::Joined { .. }), "{told:?}");
+    }
+}
+
+/// K3: what is in memory answers without a round trip, and only while it was confirmed lately.
+#[tokio::test(flavor = "multi_thread")]
+async fn k3_a_replay_is_at_hand_until_it_must_be_confirmed_again() {
+    let (one, other, _) = pair(options).await;
+    let pen = Pen::new("front");
+    won(one.swap(None, pen.claim(1, LONG)).await.unwrap());
+    assert!(one.at_hand(pen.slot()).is_none(), "a claim is never answered from memory");
+    won(one.swap(Some(version(1)), pen.done(2, 1, LONG)).await.unwrap());
+    assert!(one.at_hand(pen.slot()).is_some());
+    assert!(other.at_hand(pen.slot()).is_none());
+    read(&other, pen.slot()).await;
+    let at_hand = other.at_hand(pen.slot()).expect("it was just read");
+    let there = read(&other, pen.slot()).await;
+    assert_eq!(at_hand.value, there.value);
+    assert!(at_hand.now <= there.now.after(Duration::from_secs(1)), "about the database's time");
+    tokio::time::sleep(other.remembered_elsewhere()).await;
+    assert!(other.at_hand(pen.slot()).is_none(), "nobody confirmed it");
+}
+
+/// K11: a purge returns when no node answers any more with what is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn k11_after_a_purge_no_node_remembers() {
+    let (one, other, _) = pair(options).await;
+    let pen = Pen::new("purged");
+    won(one.swap(None, pen.claim(1, LONG)).await.unwrap());
+    won(one.swap(Some(version(1)), pen.done(2, 1, LONG)).await.unwrap());
+    let engine = Engine::new(other);
+    let by = Actor::new("tests").unwrap();
+    assert!(one.at_hand(pen.slot()).is_some());
+    let purged = engine.purge(&by, &make::tenant("acme"), None, None).await.unwrap();
+    assert_eq!(purged.tombstones, 1);
+    assert!(one.at_hand(pen.slot()).is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_works_behind_a_pooler_that_hands_connections_around() {
+    let server = server().await;
+    let pooler = tokio::task::spawn_blocking(|| Pooler::start(server, 3)).await.unwrap();
+    let (url, schema) = (pooler.url(), schema());
+    let open = || Postgres::open(&url, options().schema(&schema));
+    let stores = [Arc::new(open().await.unwrap()), Arc::new(open().await.unwrap())];
+    let mut keys = tokio::task::JoinSet::new();
+    for key in 0..200_u128 {
+        let [one, other] = stores.clone();
+        keys.spawn(async move {
+            let pen = Pen::new(&format!("pooled-{key}"));
+            let (mine, theirs) = tokio::join!(
+                known(&one, None, &pen, key * 2 + 1),
+                known(&other, None, &pen, key * 2 + 2)
+            );
+            assert!(mine ^ theirs, "one of two rivals wins");
+            let (winner, id) = if mine { (one, key * 2 + 1) } else { (other, key * 2 + 2) };
+            won(winner.swap(Some(version(id)), pen.done(id + 1_000_000, id, LONG)).await.unwrap());
+        });
+    }
+    while let Some(key) = keys.join_next().await {
+        key.unwrap();
+    }
+    let tx = make::tx(77).write(onetake_engine::Write::Append(make::lane("l"), "x".into()));
+    stores[0].commit(tx).await.unwrap();
+    let page =
+        stores[1].read_lane(&make::lane("l"), onetake_engine::Position(0), 10).await.unwrap();
+    assert_eq!(page.value.items.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_that_starts_at_once_makes_its_tables_once() {
+    let (url, schema) = (server().await.url(), schema());
+    let named = || options().schema(&schema);
+    let planned = Postgres::migrate(&url, &named(), true).await.unwrap();
+    assert!(planned.concat().contains("CREATE TABLE slots"));
+    let refused = Postgres::open(&url, named().migrates(false)).await;
+    assert!(matches!(refused, Err(PostgresError::Unmigrated)), "a dry run makes nothing");
+    let mut opening = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (url, options) = (url.clone(), named());
+        opening.spawn(async move { Postgres::open(&url, options).await.map(drop) });
+    }
+    while let Some(opened) = opening.join_next().await {
+        opened.unwrap().unwrap();
+    }
+    let again = Postgres::migrate(&url, &named(), false).await.unwrap();
+    assert_eq!(again, [""; 0], "they are up to date");
+    let sql = format!("INSERT INTO {schema}.versions (version) VALUES (1000)");
+    let server = server().await;
+    tokio::task::spawn_blocking(move || server.ask(&sql)).await.unwrap();
+    let newer = Postgres::open(&url, named()).await;
+    assert!(matches!(newer, Err(PostgresError::Newer { found: 1000, .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_would_forget_is_refused_and_so_are_addresses_that_are_none() {
+    let url = server().await.url();
+    let open = |url: &str, options: PostgresOptions| {
+        let url = url.to_owned();
+        async move { Postgres::open(&url, options).await.err().expect("refused") }
+    };
+    let forgets = open(&url, PostgresOptions::new()).await;
+    assert!(matches!(forgets, PostgresError::Forgets { setting: "fsync" }));
+    assert!(matches!(open(&url, options().schema("Not a name")).await, PostgresError::SchemaName));
+    assert!(matches!(open("postgres://[", options()).await, PostgresError::Address(_)));
+    let port = onetake_testkit::servers::free_port();
+    let nobody = open(&format!("postgres://x:s3cret@127.0.0.1:{port}/db"), options()).await;
+    assert!(matches!(nobody, PostgresError::Unreachable(_)));
+    assert!(!format!("{nobody} {nobody:?}").contains("s3cret"));
+}
+
+/// K12, W12.
+#[tokio::test(flavor = "multi_thread")]
+async fn k12_what_was_acknowledged_survives_a_server_that_is_killed_and_the_store_comes_back() {
+    let mut server = tokio::task::spawn_blocking(|| Server::start(&[])).await.unwrap();
+    let store = Arc::new(Postgres::open(&server.url(), PostgresOptions::new()).await.unwrap());
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let writing = |worker: u128| {
+        let (store, stopped) = (Arc::clone(&store), stopped.clone());
+        tokio::spawn(async move {
+            let mut acknowledged = Vec::new();
+            let mut key = worker * 1_000_000;
+            while !*stopped.borrow() {
+                key += 1;
+                let pen = Pen::new(&format!("killed-{key}"));
+                if let Ok(Stamped { value: Swap::Won(_), .. }) =
+                    store.swap(None, pen.claim(key, LONG)).await
+                {
+                    acknowledged.push(key);
+                }
+            }
+            acknowledged
+        })
+    };
+    let workers: Vec<_> = (1..=8).map(writing).collect();
+    // In the middle of it all.
+    while store.stats().await.is_ok_and(|stats| stats.bytes < 400_000) {}
+    let server = tokio::task::spawn_blocking(move || {
+        server.kill();
+        server.restart();
+        server
+    });
+    let server = server.await.unwrap();
+    let pen = Pen::new("after");
+    assert!(known(&store, None, &pen, 7).await, "it comes back by itself");
+    stop.send(true).unwrap();
+    let mut count = 0;
+    for worker in workers {
+        for key in worker.await.unwrap() {
+            let pen = Pen::new(&format!("killed-{key}"));
+            assert_eq!({ read(&store, pen.slot()).await.value.version.write }, key);
+            count += 1;
+        }
+    }
+    assert!(count > 100, "{count} were acknowledged");
+    drop(server);
+}
+
+/// D6: whatever breaks, one of the rivals has the key.
+#[tokio::test(flavor = "multi_thread")]
+async fn d6_connections_that_are_cut_in_mid_flight_make_no_two_winners() {
+    let (one, other, schema) = pair(options).await;
+    let (one, other) = (Arc::new(one), Arc::new(other));
+    let (server, (stop, stopped)) = (server().await, std::sync::mpsc::channel::<()>());
+    let sql = format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+         WHERE application_name = 'onetake' AND query LIKE '%{schema}.%' AND random() < 0.3"
+    );
+    let cutting = tokio::task::spawn_blocking(move || {
+        let mut cut = 0;
+        while stopped.try_recv().is_err() {
+            cut += server.ask(&sql).parse::<u32>().unwrap();
+        }
+        cut
+    });
+    for key in 0..150_u128 {
+        let pen = Pen::new(&format!("cut-{key}"));
+        let (mine, theirs) = tokio::join!(
+            known(&one, None, &pen, key * 2 + 1),
+            known(&other, None, &pen, key * 2 + 2)
+        );
+        assert!(mine ^ theirs, "key {key}: {mine} {theirs}");
+        let there = read_known(&one, pen.slot()).await;
+        assert_eq!({ there.version.write }, if mine { key * 2 + 1 } else { key * 2 + 2 });
+    }
+    stop.send(()).unwrap();
+    assert!(cutting.await.unwrap() > 0, "nothing was cut");
+}
+
+async fn read_known(store: &Postgres, slot: &Slot) -> Arc<Record> {
+    loop {
+        if let Ok(Stamped { value: Some(record), .. }) = store.read(slot).await {
+            return record;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_somebody_holds_holds_up_nobody_else() {
+    let (store, _other, schema) = pair(options).await;
+    let store = Arc::new(store);
+    let held = Pen::new("held");
+    won(store.swap(None, held.claim(1, LONG)).await.unwrap());
+    let (client, connection) =
+        tokio_postgres::connect(&server().await.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let sql = format!("BEGIN; SELECT 1 FROM {schema}.slots FOR UPDATE");
+    client.batch_execute(&sql).await.unwrap();
+    let mut swaps = tokio::task::JoinSet::new();
+    for key in 0..50_u128 {
+        let store = Arc::clone(&store);
+        swaps.spawn(async move {
+            let pen = Pen::new(&format!("free-{key}"));
+            won(store.swap(None, pen.claim(100 + key, LONG)).await.unwrap());
+        });
+    }
+    let refused = store.swap(Some(version(1)), held.done(2, 1, LONG)).await;
+    assert!(refused.is_err(), "it is told so, and wrote nothing");
+    while let Some(swap) = swaps.join_next().await {
+        swap.unwrap();
+    }
+    client.batch_execute("ROLLBACK").await.unwrap();
+    won(store.swap(Some(version(1)), held.done(3, 1, LONG)).await.unwrap());
+}
