@@ -45,8 +45,8 @@ use self::own::Own;
 use self::pulse::Renewing;
 use self::rows::time;
 use self::schema::SchemaError;
-use self::shared::{NOW, Shared, Sql};
-use self::swaps::Op;
+use self::shared::{LIVES_WITHIN, NOW, PAGES, Shared, Sql};
+use self::swaps::{Op, Part};
 
 /// Why a PostgreSQL store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -133,8 +133,14 @@ impl PostgresError {
     }
 }
 
-/// A node that has renewed nothing for so long, in milliseconds, holds nothing or is gone.
-const LIVES_WITHIN: i64 = 60_000;
+/// Before the first row of a table.
+const FIRST: &str = "(0,0)";
+
+/// The page of a place in a table.
+fn page_of(place: &str) -> i64 {
+    let page = place.trim_start_matches('(').split(',').next();
+    page.and_then(|page| page.parse().ok()).unwrap_or(0)
+}
 
 /// Numbers of a PostgreSQL store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,11 +159,11 @@ pub struct PostgresStats {
 /// A store in a PostgreSQL database.
 pub struct Postgres {
     writers: Vec<mpsc::Sender<Op>>,
-    renewals: mpsc::Sender<Renewing>,
     looks: mpsc::Sender<Look>,
     ledgers: Vec<mpsc::Sender<Asked>>,
     sweeper: Arc<tokio::sync::Mutex<Link>>,
-    swept: Mutex<Vec<u8>>,
+    /// Where the last step of sweeping stopped.
+    swept: Mutex<String>,
     /// Where there is somebody to listen to.
     watched: Option<Arc<Watched>>,
     shared: Arc<Shared>,
@@ -193,7 +199,8 @@ impl Postgres {
         let link = || Link::new(Arc::clone(&dial_up));
         let mut first = link();
         let client = first.client().await.map_err(unreachable)?;
-        let server = fitness::ask(client, options.accept_loss).await?;
+        let mut server = fitness::ask(client, options.accept_loss).await?;
+        server.ranges &= !options.old_scans;
         if options.migrates {
             schema::migrate(client, &options.schema).await?;
         } else if !schema::missing(client, &options.schema).await?.is_empty() {
@@ -203,14 +210,16 @@ impl Postgres {
             node: Uuid::now_v7(),
             own: Own::default(),
             front: Front::new(options.front_bytes),
-            sql: Sql::new(&options.schema, server.syncs),
+            sql: Sql::new(&options.schema, &server),
+            clock: Mutex::default(),
         };
         fitness::explain(client, &shared.sql).await?;
         introduce(client, &shared).await?;
         let shared = Arc::new(shared);
-        let writers = (0..options.writers).map(|_| {
+        let writers = (0..options.writers).map(|index| {
             let (to, from) = mpsc::channel(options.queue_max);
-            tokio::spawn(swaps::write(Arc::clone(&shared), from, link()));
+            let part = Part { index, count: options.writers };
+            tokio::spawn(swaps::write(Arc::clone(&shared), part, from, link()));
             to
         });
         let writers = writers.collect();
@@ -226,16 +235,15 @@ impl Postgres {
         });
         let ledgers = ledgers.collect();
         let sweeper = Arc::new(tokio::sync::Mutex::new(first));
-        let (renewals, asked) = mpsc::channel(options.queue_max);
-        tokio::spawn(pulse::beat(Arc::clone(&shared), asked, Arc::clone(&sweeper)));
+        tokio::spawn(pulse::beat(Arc::downgrade(&shared), Arc::clone(&sweeper)));
         let watched = listening.map(|dial| {
             let watched = Arc::new(Watched::default());
             let channel = shared.sql.channel.clone();
             tokio::spawn(listen::listen(Arc::downgrade(&watched), dial, channel));
             watched
         });
-        let swept = Mutex::default();
-        Ok(Self { writers, renewals, looks, ledgers, sweeper, swept, watched, shared })
+        let swept = Mutex::new(FIRST.to_owned());
+        Ok(Self { writers, looks, ledgers, sweeper, swept, watched, shared })
     }
 
     /// The statements that would make the tables of the store at `url`, or bring them up to date;
@@ -341,20 +349,27 @@ impl Slots for Postgres {
         }
         let to = self.writer(&rows::key(next.address.slot()));
         let unsure = || Ok(Stamped { now: time(0), value: Swap::Unknown });
-        Self::ask(to, |ear| Op { expected, next, ear }, unsure).await
+        Self::ask(to, |ear| Op::Swap { expected, next, ear }, unsure).await
     }
 
     async fn renew(&self, slot: &Slot, expected: Version, lease: Duration) -> Reply<Swap> {
         let slot = rows::key(slot);
         let unsure = || Ok(Stamped { now: time(0), value: Swap::Unknown });
-        let renewing = |ear| Renewing { slot, expected, lease, ear };
-        Self::ask(&self.renewals, renewing, unsure).await
+        let to = self.writer(&slot);
+        let renewing = |ear| Op::Renew(Renewing { slot, expected, lease, ear });
+        Self::ask(to, renewing, unsure).await
     }
 
     async fn sweep(&self, limit: usize) -> Reply<Swept> {
         let after = self.swept.lock().expect("invariant: no panic under the lock").clone();
+        let until = page_of(&after) + PAGES;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let types = [(&after as _, Type::BYTEA), (&limit as _, Type::INT8)];
+        let types = [
+            (&after as _, Type::TEXT),
+            (&until as _, Type::INT8),
+            (&limit as _, Type::INT8),
+            (&self.shared.node as _, Type::UUID),
+        ];
         let sql = &self.shared.sql;
         let mut link = self.sweeper.lock().await;
         let step = async |client: &mut Client| {
@@ -364,11 +379,16 @@ impl Slots for Postgres {
         let rows = link.work(step).await?;
         let Some(row) = rows.first() else { return lost() };
         let (looked, gone): (i64, i64) = (row.get(1), row.get(2));
-        let done = looked < limit;
-        let last: Option<Vec<u8>> = row.get(3);
-        let next = if done { Vec::new() } else { last.unwrap_or_default() };
+        let (last, is_ours, pages): (Option<String>, bool, i64) =
+            (row.get(3), row.get(4), row.get(5));
+        let done = !is_ours || (looked < limit && until >= pages);
+        let next = match last {
+            _ if done => FIRST.to_owned(),
+            Some(last) if looked == limit => last,
+            Some(_) | None => format!("({until},0)"),
+        };
         *self.swept.lock().expect("invariant: no panic under the lock") = next;
-        if done {
+        if done && is_ours {
             let last = async |client: &mut Client| {
                 let gone = client.query_typed(&sql.sweep_nodes, &[]).await;
                 gone.map(drop).map_err(|error| link::judge(&error))

@@ -22,7 +22,11 @@ impl Rig for PostgresRig {
     async fn open(&self) -> Postgres {
         let server = tokio::task::spawn_blocking(Server::shared).await.expect("a server");
         let number = OPENED.fetch_add(1, Ordering::SeqCst);
-        let options = PostgresOptions::new().accept_loss(true).schema(&format!("onetake_{number}"));
+        // Every other one reads pages as older servers have to.
+        let options = PostgresOptions::new()
+            .old_scans(number % 2 == 1)
+            .accept_loss(true)
+            .schema(&format!("onetake_{number}"));
         Postgres::open(&server.url(), options).await.expect("a store")
     }
 

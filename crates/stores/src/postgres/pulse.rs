@@ -1,17 +1,18 @@
 //! The pulse of this node: one row that says that it lives, and so renews all of its claims.
 //!
-//! Renewals are gathered and answered by one beat. The beat and the look at the renewed claims are
-//! one transaction that holds the node's row: a takeover needs that row, too, so a renewal and a
+//! The renewals of a moment are answered by one beat. The beat and the look at the renewed claims
+//! are one transaction that holds the node's row: a takeover needs that row, too, so a renewal and a
 //! takeover never both win. Claims that nobody renewed are let go here, so that a living node does
-//! not keep alive what it has abandoned.
+//! not keep alive what it has abandoned. Whoever calls this does nothing else with the same slots
+//! meanwhile.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use onetake_core::{Phase, Record, Version};
 use onetake_engine::{Stamped, Swap};
-use tokio::sync::{Mutex, mpsc};
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::Mutex;
+use tokio::time::sleep;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -21,10 +22,8 @@ use super::rows::time;
 use super::shared::{Read, Shared};
 use super::swaps::{Ear, failure, say};
 
-/// The most renewals that one beat answers.
-const BATCH_MAX: usize = 4_096;
-/// The least time between two beats.
-const EVERY: Duration = Duration::from_millis(50);
+/// How often a node says that it lives although it renews nothing.
+const IDLE_EVERY: Duration = Duration::from_secs(20);
 /// The most abandoned claims that are let go at a time.
 const LET_GO_MAX: usize = 256;
 /// For how long an owner that fell silent may still come back, in milliseconds.
@@ -38,28 +37,19 @@ pub(super) struct Renewing {
     pub(super) ear: Ear,
 }
 
-/// Works until nobody can ask any more.
-pub(super) async fn beat(
-    shared: Arc<Shared>,
-    mut asked: mpsc::Receiver<Renewing>,
-    link: Arc<Mutex<Link>>,
-) {
-    let (mut batch, mut next) = (Vec::new(), Instant::now());
-    while asked.recv_many(&mut batch, BATCH_MAX).await > 0 {
-        // Whoever comes meanwhile is renewed by the same beat.
-        sleep_until(next).await;
-        while let Ok(one) = asked.try_recv() {
-            batch.push(one);
-            if batch.len() >= BATCH_MAX {
-                break;
-            }
-        }
-        next = Instant::now() + EVERY;
-        renew(&shared, &mut *link.lock().await, std::mem::take(&mut batch)).await;
+/// Says every now and then that this node lives, although it may renew nothing.
+pub(super) async fn beat(shared: Weak<Shared>, link: Arc<Mutex<Link>>) {
+    loop {
+        sleep(IDLE_EVERY).await;
+        let Some(shared) = shared.upgrade() else { return };
+        let beat = async |client: &mut Client| once(&shared, client, &[], &[]).await.map(drop);
+        // If it fails, the next one is soon.
+        drop(link.lock().await.work(beat).await);
     }
 }
 
-async fn renew(shared: &Shared, link: &mut Link, renewals: Vec<Renewing>) {
+/// Renews leases: one row for all of them.
+pub(super) async fn renew(shared: &Shared, link: &mut Link, renewals: Vec<Renewing>) {
     // Only claims of ours, in the version that was named, can be renewed.
     let is_own = |one: &Renewing| {
         let own = shared.own.get(&one.slot);
@@ -111,9 +101,6 @@ async fn renew(shared: &Shared, link: &mut Link, renewals: Vec<Renewing>) {
         });
         say(one.ear, reply.map(|value| Stamped { now: found.now, value }));
     }
-    if at > 0 {
-        let_go(shared, link, at).await;
-    }
 }
 
 fn is_claim(there: &Record, write: u128) -> bool {
@@ -152,15 +139,18 @@ async fn once(
     begun.map_err(failed)?;
     kept.map_err(failed)?;
     let at = beat.map_err(failed)?.first().map_or(0, |row| row.get(0));
+    shared.note_now(at);
     let found = found?;
     ended.map_err(failed)?;
     Ok((at, found))
 }
 
-/// Lets claims lapse that nobody renewed. If that fails they are tried again with the next beat.
-async fn let_go(shared: &Shared, link: &mut Link, now: i64) {
+/// Lets claims lapse that nobody renewed, of those that `is_mine`. If that fails they are tried
+/// again.
+pub(super) async fn let_go(shared: &Shared, link: &mut Link, is_mine: impl Fn(&[u8]) -> bool) {
+    let Some(now) = shared.about_now() else { return };
     shared.own.forget_before(now.saturating_sub(COMES_BACK_WITHIN));
-    let lapsed = shared.own.take_lapsed(now, LET_GO_MAX);
+    let lapsed = shared.own.take_lapsed(now, LET_GO_MAX, is_mine);
     if lapsed.is_empty() {
         return;
     }

@@ -1,14 +1,16 @@
 //! What the parts of a store share: its name among the nodes, its claims, and its statements.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use onetake_core::Record;
 use onetake_engine::{Stamped, StoreError};
+use tokio::time::Instant;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::fitness::Server;
 use super::front::Front;
 use super::link::{self, Failed};
 use super::own::Own;
@@ -23,9 +25,25 @@ pub(super) struct Shared {
     pub(super) own: Own,
     pub(super) front: Front,
     pub(super) sql: Sql,
+    /// The time of the database, and when it was that here.
+    pub(super) clock: Mutex<Option<(i64, Instant)>>,
 }
 
 impl Shared {
+    /// Notes what time it is by the database.
+    pub(super) fn note_now(&self, now: i64) {
+        let mut clock = self.clock.lock().expect("invariant: no panic under the lock");
+        *clock = Some((now, Instant::now()));
+    }
+
+    /// The time of the database, as far as it can be told without asking. Good for deciding what
+    /// is worth asking.
+    pub(super) fn about_now(&self) -> Option<i64> {
+        let clock = *self.clock.lock().expect("invariant: no panic under the lock");
+        let (now, noted) = clock?;
+        Some(now.saturating_add(i64::try_from(noted.elapsed().as_millis()).unwrap_or(0)))
+    }
+
     /// What `slots` hold at one moment, in the same order.
     pub(super) async fn read_all(
         &self,
@@ -71,14 +89,20 @@ pub(super) struct Sql {
 
 /// The time of the database in milliseconds.
 pub(super) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+/// A node that has beaten within this time, in milliseconds, lives.
+pub(super) const LIVES_WITHIN: i64 = 60_000;
+/// How many pages a step of sweeping looks at, at most.
+pub(super) const PAGES: i64 = 64;
+/// How many rows a page may have.
+const LINES: i64 = 291;
 /// A node that has shown no life for so long, in milliseconds, is forgotten.
 const NODE_IS_GONE_AFTER: i64 = 7 * 24 * 60 * 60 * 1_000;
 
 impl Sql {
-    pub(super) fn new(schema: &str, syncs: bool) -> Self {
+    pub(super) fn new(schema: &str, server: &Server) -> Self {
         let s = schema;
         let channel = format!("onetake_{:016x}", xxh3_64(schema.as_bytes()));
-        let sync = if syncs { "" } else { "; SET LOCAL synchronous_commit = on" };
+        let sync = if server.syncs { "" } else { "; SET LOCAL synchronous_commit = on" };
         // Without the first ones a batch may be joined by reading the whole table. And nobody waits
         // long for a row: one that is held must not hold up all others.
         let settings = format!(
@@ -130,19 +154,7 @@ impl Sql {
                  RETURNING now, since, until,
                     CASE WHEN waited THEN pg_notify('{channel}', $10)::text END"
             ),
-            sweep: format!(
-                "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
-                 looked AS MATERIALIZED (
-                    SELECT slot, write, kind, until FROM {s}.slots WHERE slot > $1
-                    ORDER BY slot LIMIT $2),
-                 gone AS (
-                    DELETE FROM {s}.slots o USING looked l, clock
-                    WHERE o.slot = l.slot AND o.write = l.write
-                        AND l.kind IN (2, 3) AND l.until <= now
-                    RETURNING 1)
-                 SELECT now, (SELECT count(*) FROM looked), (SELECT count(*) FROM gone),
-                    (SELECT slot FROM looked ORDER BY slot DESC LIMIT 1) FROM clock"
-            ),
+            sweep: sweep(s, server.ranges),
             sweep_nodes: format!("DELETE FROM {s}.nodes WHERE at < {NOW} - {NODE_IS_GONE_AFTER}"),
             schema: schema.to_owned(),
             channel,
@@ -181,5 +193,41 @@ fn swaps(s: &str, channel: &str) -> String {
             UNION ALL SELECT slot, since, until FROM updated)
          SELECT now, slot, since, until, (SELECT count(*) FROM told)
          FROM clock LEFT JOIN done ON true"
+    )
+}
+
+/// One step of sweeping: some pages of the table, as they lie there, from where the last one
+/// stopped. So it reads the disk in order, whatever the keys are. Of a fleet only the oldest node
+/// that lives does so; the others find nothing to do.
+fn sweep(s: &str, ranges: bool) -> String {
+    // Before version 14 a range of pages would be looked for in all of them.
+    let on_pages = if ranges {
+        "ctid < ('(' || $2 || ',0)')::tid".to_owned()
+    } else {
+        format!(
+            "ctid = ANY (ARRAY(SELECT ('(' || page || ',' || line || ')')::tid
+                FROM generate_series($2 - {PAGES}, $2 - 1) page, generate_series(1, {LINES}) line))"
+        )
+    };
+    format!(
+        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
+         mine AS MATERIALIZED (
+            SELECT 1 FROM clock WHERE $4 = (
+                SELECT node FROM {s}.nodes WHERE at > now - {LIVES_WITHIN}
+                ORDER BY node LIMIT 1)),
+         looked AS MATERIALIZED (
+            SELECT ctid AS place, slot, write, kind, until FROM {s}.slots
+            WHERE EXISTS (SELECT 1 FROM mine) AND ctid > $1::text::tid AND {on_pages}
+            ORDER BY ctid LIMIT $3),
+         gone AS (
+            DELETE FROM {s}.slots o USING looked l, clock
+            WHERE o.slot = l.slot AND o.write = l.write
+                AND l.kind IN (2, 3) AND l.until <= now
+            RETURNING 1)
+         SELECT now, (SELECT count(*) FROM looked), (SELECT count(*) FROM gone),
+            (SELECT place::text FROM looked ORDER BY place DESC LIMIT 1),
+            EXISTS (SELECT 1 FROM mine),
+            pg_relation_size('{s}.slots') / current_setting('block_size')::bigint
+         FROM clock"
     )
 }

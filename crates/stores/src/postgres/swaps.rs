@@ -9,34 +9,52 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use onetake_core::{Draft, Record, Timestamp, Verdict, Version, judge};
 use onetake_engine::{Reply, Stamped, StoreError, Swap};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::link::{self, Failed, Link};
-use super::listen;
+use super::pulse::{self, Renewing};
 use super::rows::{Found, Written, time};
 use super::shared::Shared;
+use super::{listen, part};
 
 /// The most operations of one batch.
 ///
 /// All of them may be waited for, and one notification has at most 8,000 bytes.
 const BATCH_MAX: usize = 380;
+/// The least time between two beats for renewals.
+const BEAT_EVERY: Duration = Duration::from_millis(50);
+/// How often is looked for claims that nobody renewed.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often a batch is tried that gets in another's way.
 const TRIES_MAX: usize = 5;
 
 pub(super) type Ear = oneshot::Sender<Reply<Swap>>;
 
-/// A swap that is asked for.
-pub(super) struct Op {
-    pub(super) expected: Option<Version>,
-    pub(super) next: Draft,
-    pub(super) ear: Ear,
+/// What is asked of a writer.
+pub(super) enum Op {
+    Swap { expected: Option<Version>, next: Draft, ear: Ear },
+    Renew(Renewing),
+}
+
+/// Which of the writers one is: the slots of each are its alone.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub(super) index: usize,
+    pub(super) count: usize,
+}
+
+impl Part {
+    fn has(self, slot: &[u8]) -> bool {
+        part(slot, self.count) == self.index
+    }
 }
 
 /// A swap on its way.
@@ -49,29 +67,51 @@ struct Swapping {
 }
 
 /// Works until nobody can ask any more.
-pub(super) async fn write(shared: Arc<Shared>, mut ops: mpsc::Receiver<Op>, mut link: Link) {
-    let (mut batch, mut later) = (Vec::new(), Vec::new());
+pub(super) async fn write(
+    shared: Arc<Shared>,
+    mine: Part,
+    mut ops: mpsc::Receiver<Op>,
+    mut link: Link,
+) {
+    let (mut batch, mut later, mut renewals) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut beat_at, mut look_at) = (Instant::now(), Instant::now() + LOOK_EVERY);
     loop {
-        if later.is_empty() && ops.recv_many(&mut batch, BATCH_MAX).await == 0 {
-            return;
+        if later.is_empty() {
+            let wake = if renewals.is_empty() { look_at } else { beat_at.min(look_at) };
+            // Swaps go on; renewals wait for each other, because one beat is enough for all.
+            if let Ok(0) = timeout_at(wake, ops.recv_many(&mut batch, BATCH_MAX)).await {
+                return;
+            }
         }
-        later.append(&mut batch);
+        for op in batch.drain(..) {
+            match op {
+                Op::Swap { expected, next, ear } => {
+                    let (row, asked_at) = (Written::of(&next), Instant::now());
+                    later.push(Swapping { expected, next, row, asked_at, ear });
+                }
+                Op::Renew(renewing) => renewals.push(renewing),
+            }
+        }
         // The first operation of each slot; the others have to see what came of it.
         let mut slots = HashSet::new();
-        let slot = |op: &Op| op.next.address.slot().to_bytes();
-        let (now, rest): (Vec<_>, Vec<_>) = later.drain(..).partition(|op| slots.insert(slot(op)));
+        let (now, rest): (Vec<_>, Vec<_>) =
+            later.drain(..).partition(|swap: &Swapping| slots.insert(swap.row.slot.clone()));
         later = rest;
         work(&shared, &mut link, now).await;
+        if !renewals.is_empty() && Instant::now() >= beat_at {
+            pulse::renew(&shared, &mut link, std::mem::take(&mut renewals)).await;
+            beat_at = Instant::now() + BEAT_EVERY;
+        }
+        if Instant::now() >= look_at {
+            pulse::let_go(&shared, &mut link, |slot| mine.has(slot)).await;
+            look_at = Instant::now() + LOOK_EVERY;
+        }
     }
 }
 
-async fn work(shared: &Shared, link: &mut Link, ops: Vec<Op>) {
-    let swaps = ops.into_iter().map(|Op { expected, next, ear }| {
-        let row = Written::of(&next);
-        Swapping { expected, next, row, asked_at: Instant::now(), ear }
-    });
+async fn work(shared: &Shared, link: &mut Link, swaps: Vec<Swapping>) {
     let (takeovers, swaps): (Vec<_>, Vec<_>) =
-        swaps.partition(|swap| depends_on_another(shared, swap));
+        swaps.into_iter().partition(|swap| depends_on_another(shared, swap));
     swap(shared, link, swaps).await;
     for takeover in takeovers {
         take_over(shared, link, takeover).await;
@@ -184,6 +224,7 @@ async fn write_all(shared: &Shared, client: &Client, swaps: &[Swapping]) -> Resu
     let rows = rows.map_err(|error| link::judge(&error))?;
     ended.map_err(|error| link::judge(&error))?;
     let now = rows.first().map_or(0, |row| row.get(0));
+    shared.note_now(now);
     let slots = rows.iter().filter_map(|row| {
         let slot: Option<Vec<u8>> = row.get(1);
         slot.map(|slot| (slot, row.get(2), row.get(3)))
