@@ -11,8 +11,12 @@ pub mod codec;
 mod embedded;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
 pub mod seal;
 
+#[cfg(feature = "redis")]
+pub use self::redis::{LossError, Redis, RedisError, RedisOptions};
 #[cfg(all(feature = "embedded", feature = "crash-points"))]
 pub use embedded::crash_point;
 #[cfg(feature = "embedded")]
