@@ -5,8 +5,9 @@
 //!
 //! The everyday words are here at the top. The rule is whole in [`core`], the walks and what a
 //! store must do in [`engine`], the door for functions in `activity` and the durable stores in
-//! `stores` (features, on by default), the door for HTTP with its durable routes in `http` (a
-//! feature). This crate only gathers: it holds no rule, no state and no door of its own.
+//! `stores` (features, on by default), the door for HTTP with its durable routes in `http` and
+//! exactly once inside your own PostgreSQL transaction in `inside` (features). This crate only
+//! gathers: it holds no rule, no state and no door of its own.
 
 #[cfg(feature = "activity")]
 pub use onetake_activity as activity;
@@ -23,12 +24,14 @@ pub use onetake_engine as engine;
 pub use onetake_engine::{Answer, Attempt, Claim, Engine, Limits, Memory, RunError, Tried};
 #[cfg(feature = "http")]
 pub use onetake_http as http;
-#[cfg(any(feature = "embedded", feature = "postgres"))]
+#[cfg(any(feature = "embedded", feature = "postgres", feature = "redis"))]
 pub use onetake_stores as stores;
 #[cfg(feature = "embedded")]
 pub use onetake_stores::Embedded;
+#[cfg(feature = "redis")]
+pub use onetake_stores::Redis;
 #[cfg(feature = "postgres")]
-pub use onetake_stores::Postgres;
+pub use onetake_stores::{Postgres, inside};
 
 /// Why an operation could not be opened.
 #[cfg(all(feature = "activity", feature = "embedded"))]

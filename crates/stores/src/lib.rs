@@ -24,4 +24,4 @@ pub use embedded::{
     Bounds, Embedded, FrontLimits, OnLoss, OpenError, Options, QueueLimits, inspect, upkeep,
 };
 #[cfg(feature = "postgres")]
-pub use postgres::{Postgres, PostgresError, PostgresOptions, PostgresStats};
+pub use postgres::{Postgres, PostgresError, PostgresOptions, PostgresStats, inside};

@@ -7,6 +7,7 @@
 mod address;
 mod fitness;
 mod front;
+pub mod inside;
 mod ledger;
 mod link;
 mod listen;

@@ -69,7 +69,28 @@ pub(super) struct Found {
     beat_at: Option<i64>,
 }
 
+/// What [`COLUMNS`] hold, in their order; all of them `None` where there is no row.
+#[cfg(feature = "sqlx")]
+pub(super) type Columns = (
+    Option<Vec<u8>>,
+    Option<Uuid>,
+    Option<Uuid>,
+    Option<i64>,
+    Option<i64>,
+    Option<Vec<u8>>,
+    Option<i64>,
+    Option<i64>,
+);
+
 impl Found {
+    /// The row of these columns; `None` where there is none.
+    #[cfg(feature = "sqlx")]
+    pub(super) fn of(columns: Columns) -> Option<Self> {
+        let (slot, write, node, since, until, body, beat, beat_at) = columns;
+        let (slot, write, since) = (slot?, write?.as_u128(), since?);
+        Some(Self { slot, write, node, since, until: until?, body: body?, beat, beat_at })
+    }
+
     /// The row that begins at column `at`; `None` where there is none.
     pub(super) fn read(row: &Row, at: usize) -> Option<Self> {
         let write: Option<Uuid> = row.get(at + 1);
