@@ -74,7 +74,7 @@ impl Exit {
         }
         error.downcast_ref::<OpenError>().map_or(Self::Failed, |error| match error {
             OpenError::Url(_) => Self::Usage,
-            OpenError::NotBuiltIn(_) | OpenError::NotSupported(_) => Self::Failed,
+            OpenError::NotSupported(_) => Self::Failed,
             OpenError::Missing(_)
             | OpenError::Locked { .. }
             | OpenError::Key(_)

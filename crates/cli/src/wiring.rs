@@ -1,7 +1,6 @@
 //! Which store a program runs on: the one place that reads a store's URL and opens what it names.
 //!
-//! Knows every store by name and no rule of any. A store that is not built in is said so, never
-//! replaced by another.
+//! Knows every store by name and no rule of any. One store is never replaced by another.
 
 mod any;
 
@@ -11,7 +10,10 @@ use std::str::FromStr;
 
 use onetake::core::Code;
 use onetake::stores::seal::MasterKey;
-use onetake::stores::{self, Embedded, Options, Postgres, PostgresError, PostgresOptions};
+use onetake::stores::{
+    self, Embedded, Options, Postgres, PostgresError, PostgresOptions, Redis, RedisError,
+    RedisOptions,
+};
 
 pub(crate) use any::AnyStore;
 
@@ -34,6 +36,8 @@ pub(crate) enum StoreUrl {
     Embedded(PathBuf),
     /// In a PostgreSQL database, for any number of processes.
     Postgres(Address),
+    /// In Redis, for any number of processes, and slots only.
+    Redis(Address),
 }
 
 /// The address of a database. Shown without name, password and parameters.
@@ -67,7 +71,8 @@ impl FromStr for StoreUrl {
 
     fn from_str(text: &str) -> Result<Self, OpenError> {
         let unknown = || {
-            let known = "use `embedded:PATH`, `postgres://HOST/DATABASE` or `memory:`";
+            let known =
+                "use `embedded:PATH`, `postgres://HOST/DATABASE`, `redis://HOST` or `memory:`";
             OpenError::Url(known.to_owned())
         };
         match text.split_once(':').ok_or_else(unknown)? {
@@ -77,7 +82,9 @@ impl FromStr for StoreUrl {
             ("postgres" | "postgresql", rest) if rest.starts_with("//") => {
                 Ok(Self::Postgres(Address(text.to_owned())))
             }
-            ("redis" | "rediss", _) => Err(OpenError::NotBuiltIn("redis")),
+            (scheme, rest) if is_redis(scheme) && rest.starts_with("//") => {
+                Ok(Self::Redis(Address(text.to_owned())))
+            }
             _ => Err(unknown()),
         }
     }
@@ -88,7 +95,7 @@ impl fmt::Display for StoreUrl {
         match self {
             Self::Memory => f.write_str("memory:"),
             Self::Embedded(path) => write!(f, "embedded:{}", path.display()),
-            Self::Postgres(address) => address.fmt(f),
+            Self::Postgres(address) | Self::Redis(address) => address.fmt(f),
         }
     }
 }
@@ -97,10 +104,16 @@ impl StoreUrl {
     /// The directory of the store, where it has one.
     pub(crate) fn directory(&self) -> Option<&Path> {
         match self {
-            Self::Memory | Self::Postgres(_) => None,
+            Self::Memory | Self::Postgres(_) | Self::Redis(_) => None,
             Self::Embedded(path) => Some(path),
         }
     }
+}
+
+/// Whether a scheme is one of Redis: with or without TLS, alone, with Sentinel or as a cluster.
+fn is_redis(scheme: &str) -> bool {
+    let (base, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+    matches!(base, "redis" | "rediss") && matches!(kind, "" | "sentinel" | "cluster")
 }
 
 /// Whether a store may be made.
@@ -118,9 +131,6 @@ pub(crate) enum OpenError {
     /// The URL names no store.
     #[error("not the URL of a store: {0}")]
     Url(String),
-    /// This program was built without it.
-    #[error("the {0} store is not built in yet")]
-    NotBuiltIn(&'static str),
     /// There is nothing at its place.
     #[error("there is no store at {}; name one with `--store embedded:PATH`", .0.display())]
     Missing(PathBuf),
@@ -164,7 +174,7 @@ impl OpenError {
     pub(crate) const fn code(&self) -> Code {
         match self {
             Self::Url(_) => Code::RequestInvalid,
-            Self::NotBuiltIn(_) | Self::NotSupported(_) => Code::NotSupported,
+            Self::NotSupported(_) => Code::NotSupported,
             Self::Missing(_) => Code::StoreMissing,
             Self::Locked { .. } => Code::StoreLocked,
             Self::Damaged(_) => Code::StoreCorrupt,
@@ -188,18 +198,53 @@ pub(crate) async fn open(config: &StoreConfig, opening: Opening) -> Result<AnySt
         }
         StoreUrl::Embedded(path) if !Embedded::is_at(path) => Err(OpenError::Missing(path.clone())),
         StoreUrl::Embedded(path) => open_bounded(path, options()?),
+        StoreUrl::Postgres(_) | StoreUrl::Redis(_) if !options()?.keys.is_empty() => {
+            // Stored in the open although a key is configured: nobody would notice.
+            Err(OpenError::NotSupported(
+                "a master key is configured, and only the embedded store seals what it keeps; \
+                 remove the key, and encrypt the disks of the server",
+            ))
+        }
         StoreUrl::Postgres(address) => {
             let options = of_fleet(config).migrates(opening == Opening::OrNew);
             let opened = Postgres::open(address.expose(), options).await;
             let store = opened.map_err(|error| at(address, &error))?;
             Ok(AnyStore::Postgres(Box::new(store), address.clone()))
         }
+        StoreUrl::Redis(address) => {
+            let options = RedisOptions::new()
+                .prefix(&format!("{}:", config.schema))
+                .accept_loss(config.accept_loss);
+            let opened = Redis::open(address.expose(), options).await;
+            let store = opened.map_err(|error| OpenError::Database {
+                at: address.to_string(),
+                why: error.to_string(),
+                code: code_of(&error),
+            })?;
+            Ok(AnyStore::Redis(Box::new(store)))
+        }
+    }
+}
+
+#[allow(clippy::wildcard_enum_match_arm, reason = "the store may learn new errors")]
+fn code_of(error: &RedisError) -> Code {
+    match error {
+        RedisError::Address { .. } | RedisError::Prefix { .. } => Code::RequestInvalid,
+        RedisError::Loss(_) | RedisError::Script(_) => Code::StoreUnfit,
+        _ => Code::StoreUnavailable,
     }
 }
 
 /// How a store that a fleet shares is used.
 fn of_fleet(config: &StoreConfig) -> PostgresOptions {
-    let options = PostgresOptions::new().schema(&config.schema).accept_loss(config.accept_loss);
+    let most = config.bounds;
+    let options = PostgresOptions::new()
+        .bounds(
+            (most.records_max, most.bytes_max),
+            (most.tenant_records_max, most.tenant_bytes_max),
+        )
+        .schema(&config.schema)
+        .accept_loss(config.accept_loss);
     match &config.listen_url {
         Some(url) => options.listen_url(url.expose()),
         None => options,
@@ -219,9 +264,11 @@ pub(crate) async fn migrate(
     dry_run: bool,
 ) -> Result<Vec<&'static str>, OpenError> {
     match &config.url {
-        StoreUrl::Memory | StoreUrl::Embedded(_) => Err(OpenError::NotSupported(
-            "this store has no tables: it brings itself up to date when it is opened",
-        )),
+        StoreUrl::Memory | StoreUrl::Embedded(_) | StoreUrl::Redis(_) => {
+            Err(OpenError::NotSupported(
+                "this store has no tables: it brings itself up to date when it is opened",
+            ))
+        }
         StoreUrl::Postgres(address) => {
             let migrated = Postgres::migrate(address.expose(), &of_fleet(config), dry_run).await;
             migrated.map_err(|error| at(address, &error))
@@ -277,8 +324,8 @@ pub(crate) fn check(url: &StoreUrl) -> Result<CheckReport, OpenError> {
         StoreUrl::Memory => Ok(CheckReport::of(Vec::new(), [("records", 0)])),
         StoreUrl::Embedded(path) if !Embedded::is_at(path) => Err(OpenError::Missing(path.clone())),
         StoreUrl::Embedded(path) => check_embedded(path),
-        StoreUrl::Postgres(_) => Err(OpenError::NotSupported(
-            "a database checks its own files; see pg_amcheck and data checksums",
+        StoreUrl::Postgres(_) | StoreUrl::Redis(_) => Err(OpenError::NotSupported(
+            "a server checks its own files: pg_amcheck and data checksums, redis-check-aof",
         )),
     }
 }
@@ -320,7 +367,10 @@ mod tests {
         for bad in ["", "memory", "memory:x", "embedded:", "embedded", "sqlite:x", "./data"] {
             assert!(matches!(of(bad), Err(OpenError::Url(_))), "{bad}");
         }
-        assert_eq!(of("redis://x"), Err(OpenError::NotBuiltIn("redis")));
+        for good in ["redis://x", "rediss://x:1/2", "redis+sentinel://a,b/m", "redis+cluster://a"] {
+            assert!(matches!(of(good), Ok(StoreUrl::Redis(_))), "{good}");
+        }
+        assert!(matches!(of("redis+other://x"), Err(OpenError::Url(_))));
         assert!(matches!(of("postgres:x"), Err(OpenError::Url(_))));
     }
 

@@ -68,6 +68,9 @@ pub enum StoreError {
     /// What it holds cannot be true. Someone must look.
     #[error("store corrupt: {0}")]
     Corrupt(String),
+    /// This kind of store cannot do it.
+    #[error("not supported by this store: {0}")]
+    Unsupported(&'static str),
 }
 
 impl StoreError {
@@ -80,6 +83,7 @@ impl StoreError {
             Self::TooLarge(_) => Code::TooLarge,
             Self::Malformed(_) => Code::PolicyInvalid,
             Self::Corrupt(_) => Code::StoreCorrupt,
+            Self::Unsupported(_) => Code::NotSupported,
         }
     }
 }

@@ -19,6 +19,8 @@ mod rows;
 mod schema;
 mod shared;
 mod swaps;
+mod sweep;
+mod tally;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
@@ -46,8 +48,10 @@ use self::own::Own;
 use self::pulse::Renewing;
 use self::rows::time;
 use self::schema::SchemaError;
-use self::shared::{LIVES_WITHIN, NOW, PAGES, Shared, Sql};
+use self::shared::{LIVES_WITHIN, NOW, Shared, Sql};
 use self::swaps::{Op, Part};
+use self::sweep::Sweeper;
+use self::tally::Tally;
 
 /// Why a PostgreSQL store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -134,15 +138,6 @@ impl PostgresError {
     }
 }
 
-/// Before the first row of a table.
-const FIRST: &str = "(0,0)";
-
-/// The page of a place in a table.
-fn page_of(place: &str) -> i64 {
-    let page = place.trim_start_matches('(').split(',').next();
-    page.and_then(|page| page.parse().ok()).unwrap_or(0)
-}
-
 /// Numbers of a PostgreSQL store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -162,9 +157,7 @@ pub struct Postgres {
     writers: Vec<mpsc::Sender<Op>>,
     looks: mpsc::Sender<Look>,
     ledgers: Vec<mpsc::Sender<Asked>>,
-    sweeper: Arc<tokio::sync::Mutex<Link>>,
-    /// Where the last step of sweeping stopped.
-    swept: Mutex<String>,
+    sweeper: Sweeper,
     /// Where there is somebody to listen to.
     watched: Option<Arc<Watched>>,
     shared: Arc<Shared>,
@@ -211,11 +204,13 @@ impl Postgres {
             node: Uuid::now_v7(),
             own: Own::default(),
             front: Front::new(options.front_bytes),
+            tally: Tally::new(options.most, options.tenant_most),
             sql: Sql::new(&options.schema, &server),
             clock: Mutex::default(),
         };
         fitness::explain(client, &shared.sql).await?;
         introduce(client, &shared).await?;
+        shared.count(client).await.map_err(unreachable)?;
         let shared = Arc::new(shared);
         let writers = (0..options.writers).map(|index| {
             let (to, from) = mpsc::channel(options.queue_max);
@@ -235,16 +230,16 @@ impl Postgres {
             to
         });
         let ledgers = ledgers.collect();
-        let sweeper = Arc::new(tokio::sync::Mutex::new(first));
-        tokio::spawn(pulse::beat(Arc::downgrade(&shared), Arc::clone(&sweeper)));
+        let first = Arc::new(tokio::sync::Mutex::new(first));
+        tokio::spawn(pulse::beat(Arc::downgrade(&shared), Arc::clone(&first)));
+        let sweeper = Sweeper::new(first, shared.node, &options.schema, server.ranges);
         let watched = listening.map(|dial| {
             let watched = Arc::new(Watched::default());
             let channel = shared.sql.channel.clone();
             tokio::spawn(listen::listen(Arc::downgrade(&watched), dial, channel));
             watched
         });
-        let swept = Mutex::new(FIRST.to_owned());
-        Ok(Self { writers, looks, ledgers, sweeper, swept, watched, shared })
+        Ok(Self { writers, looks, ledgers, sweeper, watched, shared })
     }
 
     /// The statements that would make the tables of the store at `url`, or bring them up to date;
@@ -283,7 +278,7 @@ impl Postgres {
                 (SELECT count(*) FROM {s}.nodes WHERE at > {NOW} - $1)
              FROM pg_class c WHERE c.oid = '{s}.slots'::regclass"
         );
-        let mut link = self.sweeper.lock().await;
+        let mut link = self.sweeper.link.lock().await;
         let asked = async |client: &mut Client| {
             let rows = client.query_typed(&sql, &[(&LIVES_WITHIN, Type::INT8)]).await;
             rows.map_err(|error| link::judge(&error))
@@ -348,7 +343,11 @@ impl Slots for Postgres {
         if next.outcome_weight() > Tx::VALUE_BYTES_MAX {
             return Err(StoreError::TooLarge("a value has more than 16 MiB"));
         }
-        let to = self.writer(&rows::key(next.address.slot()));
+        let slot = rows::key(next.address.slot());
+        if expected.is_none() {
+            self.shared.tally.admit(rows::tenant_of(&slot))?;
+        }
+        let to = self.writer(&slot);
         let unsure = || Ok(Stamped { now: time(0), value: Swap::Unknown });
         Self::ask(to, |ear| Op::Swap { expected, next, ear }, unsure).await
     }
@@ -362,43 +361,7 @@ impl Slots for Postgres {
     }
 
     async fn sweep(&self, limit: usize) -> Reply<Swept> {
-        let after = self.swept.lock().expect("invariant: no panic under the lock").clone();
-        let until = page_of(&after) + PAGES;
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let types = [
-            (&after as _, Type::TEXT),
-            (&until as _, Type::INT8),
-            (&limit as _, Type::INT8),
-            (&self.shared.node as _, Type::UUID),
-        ];
-        let sql = &self.shared.sql;
-        let mut link = self.sweeper.lock().await;
-        let step = async |client: &mut Client| {
-            let rows = client.query_typed(&sql.sweep, &types).await;
-            rows.map_err(|error| link::judge(&error))
-        };
-        let rows = link.work(step).await?;
-        let Some(row) = rows.first() else { return lost() };
-        let (looked, gone): (i64, i64) = (row.get(1), row.get(2));
-        let (last, is_ours, pages): (Option<String>, bool, i64) =
-            (row.get(3), row.get(4), row.get(5));
-        let done = !is_ours || (looked < limit && until >= pages);
-        let next = match last {
-            _ if done => FIRST.to_owned(),
-            Some(last) if looked == limit => last,
-            Some(_) | None => format!("({until},0)"),
-        };
-        *self.swept.lock().expect("invariant: no panic under the lock") = next;
-        if done && is_ours {
-            let last = async |client: &mut Client| {
-                let gone = client.query_typed(&sql.sweep_nodes, &[]).await;
-                gone.map(drop).map_err(|error| link::judge(&error))
-            };
-            link.work(last).await?;
-        }
-        drop(link);
-        let removed = usize::try_from(gone).unwrap_or(0);
-        Ok(Stamped { now: time(row.get(0)), value: Swept { removed, done } })
+        self.sweeper.sweep(limit, &self.shared.tally).await
     }
 
     fn at_hand(&self, slot: &Slot) -> Option<Stamped<Arc<Record>>> {

@@ -9,10 +9,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use onetake_core::{Actor, OnInFlight, Outcome, Policy, Record, Report, Slot, Standing};
-use onetake_engine::{Answer, Engine, Journal, Limits, Mint, Slots, Stamped, Swap};
+use onetake_engine::{
+    Answer, Bound, Engine, Journal, Limits, Mint, Slots, Stamped, StoreError, Swap,
+};
 use onetake_stores::{Postgres, PostgresError, PostgresOptions};
-use onetake_testkit::make::{self, LONG, Pen, address, ask_under, version};
+use onetake_testkit::make::{self, BRIEF, LONG, Pen, address, ask_under, version};
 use onetake_testkit::servers::Pooler;
+use onetake_testkit::wait_out;
 use servers::Server;
 
 static OPENED: AtomicU32 = AtomicU32::new(0);
@@ -377,4 +380,38 @@ async fn a_row_that_somebody_holds_holds_up_nobody_else() {
     }
     client.batch_execute("ROLLBACK").await.unwrap();
     won(store.swap(Some(version(1)), held.done(3, 1, LONG)).await.unwrap());
+}
+
+/// W6: bounded for each tenant and in all, in every process of a fleet.
+#[tokio::test(flavor = "multi_thread")]
+async fn w6_a_full_store_refuses_new_keys_and_nothing_else() {
+    let bounded = || options().bounds((1_000, 1 << 30), (3, 1 << 30));
+    let (one, other, schema) = pair(bounded).await;
+    let pen = |tenant: &str, key: u128| Pen::of(address(tenant, &format!("full-{key}")));
+    for key in 1..=3_u128 {
+        let pen = pen("acme", key);
+        won(one.swap(None, pen.claim(key, LONG)).await.unwrap());
+        won(one.swap(Some(version(key)), pen.done(100 + key, key, LONG)).await.unwrap());
+    }
+    let full = one.swap(None, pen("acme", 9).claim(9, LONG)).await;
+    assert_eq!(full, Err(StoreError::Full(Bound::Tenant)));
+    // A key that is there is none of the new ones, and other tenants have room.
+    let taken = one.swap(Some(version(101)), pen("acme", 1).claim(11, LONG)).await.unwrap();
+    won(taken);
+    won(one.swap(None, pen("other", 1).claim(12, LONG)).await.unwrap());
+    // Another process learns of it from the database, once the oldest has counted.
+    won(other.swap(None, pen("acme", 10).claim(10, LONG)).await.unwrap());
+    while !one.sweep(1).await.unwrap().value.done {}
+    let url = server().await.url();
+    let third = Postgres::open(&url, bounded().schema(&schema)).await.unwrap();
+    let full = third.swap(None, pen("acme", 9).claim(9, LONG)).await;
+    assert_eq!(full, Err(StoreError::Full(Bound::Tenant)));
+    // What has expired makes room, once it is swept.
+    for key in 2..=3_u128 {
+        let released = pen("acme", key).released(200 + key, key, BRIEF);
+        won(one.swap(Some(version(100 + key)), released).await.unwrap());
+    }
+    wait_out(&one, BRIEF).await;
+    while !one.sweep(1_000).await.unwrap().value.done {}
+    won(one.swap(None, pen("acme", 9).claim(9, LONG)).await.unwrap());
 }

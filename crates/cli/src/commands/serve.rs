@@ -110,8 +110,11 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
     let seen = file.as_deref().and_then(reload::stamp);
     let (config, plan) = args.load(file.as_deref())?;
     let store = wiring::open(&config.store, Opening::OrNew).await?;
+    let has_journal = store.has_journal();
     let engine = Engine::with(store, limits(&config), Mint::default());
-    engine.keep_house();
+    if has_journal {
+        engine.keep_house();
+    }
     let state = State::of(args, &config.store.url)?;
     let (ask, asked) = watch::channel(());
     let end = || {

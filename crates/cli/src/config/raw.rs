@@ -70,8 +70,8 @@ choice! {
 options! {
     /// `[store]`: where the records are, and how many.
     Store {
-        /// The store: `embedded:PATH`, `postgres://HOST/DATABASE` for a fleet, or `memory:` which
-        /// is gone with its process.
+        /// The store: `embedded:PATH`, `postgres://HOST/DATABASE` or `redis://HOST` for a fleet, or
+        /// `memory:` which is gone with its process.
         url: Plain = "\"embedded:./onetake-data\"",
         /// The most records in all.
         max_records: u64 = "50_000_000",
@@ -84,7 +84,7 @@ options! {
         /// What a full store does with a new key: refuse it, or evict that tenant's oldest
         /// finished records.
         on_full: OnFullChoice = "\"refuse\"",
-        /// The schema of a database that the tables are in.
+        /// The schema of a database that the tables are in, or what the keys in Redis begin with.
         schema: Plain = "\"onetake\"",
         /// Where a fleet is told what its other processes settled: the database itself, past any
         /// pooler; without it waiters look several times a second.

@@ -201,8 +201,14 @@ pub(super) fn store(raw: Store, problems: &mut Problems) -> StoreConfig {
         let Plain(text) = &given.value;
         let read = text.parse().and_then(|url| match url {
             StoreUrl::Postgres(address) => Ok(address),
-            StoreUrl::Memory | StoreUrl::Embedded(_) => {
+            StoreUrl::Memory | StoreUrl::Embedded(_) | StoreUrl::Redis(_) => {
                 Err(OpenError::Url("use `postgres://HOST/DATABASE`".to_owned()))
+            }
+        });
+        let read = read.and_then(|address| match url {
+            StoreUrl::Postgres(_) => Ok(address),
+            StoreUrl::Memory | StoreUrl::Embedded(_) | StoreUrl::Redis(_) => {
+                Err(OpenError::Url("only a store in PostgreSQL has it beside its own".to_owned()))
             }
         });
         read.map_err(|error| given.refuse(problems, error)).ok()
@@ -213,8 +219,8 @@ pub(super) fn store(raw: Store, problems: &mut Problems) -> StoreConfig {
         let what = "is a name of up to 63 lower-case letters, digits and underscores";
         schema.refuse(problems, what);
     }
-    if let (StoreUrl::Postgres(_), OnFull::Evict) = (&url, bounds.on_full) {
-        let what = "a database does not evict; use \"refuse\"";
+    if let (StoreUrl::Postgres(_) | StoreUrl::Redis(_), OnFull::Evict) = (&url, bounds.on_full) {
+        let what = "a database server does not evict; use \"refuse\"";
         on_full.refuse(problems, what);
     }
     let accept_loss = sure(raw.accept_loss).value;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use onetake::core::{Draft, Record, Slot, Tenant, Version};
 use onetake::engine::{
     Commit, Doc, Document, Entry, Found, Journal, Lane, Memory, Page, Place, Position, Reply,
-    Slots, Stamped, Swap, Swept, Tx,
+    Slots, Stamped, StoreError, Swap, Swept, Tx,
 };
-use onetake::stores::{self, Embedded, Postgres};
+use onetake::stores::{self, Embedded, Postgres, Redis};
 use onetake_console::{Backup, Rotated, Stats, Upkeep, UpkeepError};
 
 use super::Address;
@@ -27,7 +27,22 @@ pub(crate) enum AnyStore {
     Embedded(Embedded),
     /// In a database, and where.
     Postgres(Box<Postgres>, Address),
+    /// In Redis. Slots only.
+    Redis(Box<Redis>),
 }
+
+impl AnyStore {
+    /// Whether it keeps more than slots: what operators did, documents, lanes.
+    pub(crate) const fn has_journal(&self) -> bool {
+        !matches!(self, Self::Redis(_))
+    }
+}
+
+/// What a store of slots only says of everything else.
+const SLOTS_ONLY: StoreError = StoreError::Unsupported(
+    "Redis keeps slots only; listing, releasing and purging keys need an embedded store or \
+     PostgreSQL",
+);
 
 /// Does the same with whichever store it is. A new store is one more line here.
 macro_rules! each {
@@ -36,6 +51,19 @@ macro_rules! each {
             AnyStore::Memory($store) => $call,
             AnyStore::Embedded($store) => $call,
             AnyStore::Postgres($store, _) => $call,
+            AnyStore::Redis($store) => $call,
+        }
+    };
+}
+
+/// The same with whichever store has a journal.
+macro_rules! each_journal {
+    ($any:expr, $store:ident => $call:expr) => {
+        match $any {
+            AnyStore::Memory($store) => $call,
+            AnyStore::Embedded($store) => $call,
+            AnyStore::Postgres($store, _) => $call,
+            AnyStore::Redis(_) => Err(SLOTS_ONLY),
         }
     };
 }
@@ -76,11 +104,11 @@ impl Slots for AnyStore {
 
 impl Journal for AnyStore {
     async fn commit(&self, tx: Tx) -> Reply<Commit> {
-        each!(self, store => store.commit(tx).await)
+        each_journal!(self, store => store.commit(tx).await)
     }
 
     async fn fetch(&self, places: &[Place]) -> Reply<Vec<Found>> {
-        each!(self, store => store.fetch(places).await)
+        each_journal!(self, store => store.fetch(places).await)
     }
 
     async fn scan(
@@ -90,7 +118,7 @@ impl Journal for AnyStore {
         after: Option<&[u8]>,
         limit: usize,
     ) -> Reply<Page<(Doc, Document)>> {
-        each!(self, store => store.scan(space, prefix, after, limit).await)
+        each_journal!(self, store => store.scan(space, prefix, after, limit).await)
     }
 
     async fn scan_slots(
@@ -99,11 +127,11 @@ impl Journal for AnyStore {
         after: Option<&Slot>,
         limit: usize,
     ) -> Reply<Page<Arc<Record>>> {
-        each!(self, store => store.scan_slots(tenant, after, limit).await)
+        each_journal!(self, store => store.scan_slots(tenant, after, limit).await)
     }
 
     async fn read_lane(&self, lane: &Lane, after: Position, limit: usize) -> Reply<Page<Entry>> {
-        each!(self, store => store.read_lane(lane, after, limit).await)
+        each_journal!(self, store => store.read_lane(lane, after, limit).await)
     }
 }
 
@@ -128,6 +156,7 @@ impl Upkeep for AnyStore {
                 let numbers = numbers.map(|(name, number)| (name.to_owned(), number));
                 Ok(Stats { store: address.to_string(), numbers: BTreeMap::from(numbers) })
             }
+            Self::Redis(_) => Err(UpkeepError::NotSupported("ask Redis itself: INFO, DBSIZE")),
         }
     }
 
@@ -144,8 +173,8 @@ impl Upkeep for AnyStore {
                 })?;
                 Ok(Backup { path: to.display().to_string(), bytes: copied.bytes })
             }
-            Self::Postgres(..) => Err(UpkeepError::NotSupported(
-                "a database is copied by its own means: pg_dump, or a base backup with its log",
+            Self::Postgres(..) | Self::Redis(_) => Err(UpkeepError::NotSupported(
+                "a server is copied by its own means: pg_dump, a base backup, BGSAVE",
             )),
         }
     }
@@ -154,7 +183,9 @@ impl Upkeep for AnyStore {
         match self {
             Self::Memory(store) => store.rotate().await,
             Self::Embedded(store) => rotate(store).await,
-            Self::Postgres(..) => Err(UpkeepError::NotSupported("this store is not sealed")),
+            Self::Postgres(..) | Self::Redis(_) => {
+                Err(UpkeepError::NotSupported("this store is not sealed"))
+            }
         }
     }
 }

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use super::tally::Most;
+
+const GIB: u64 = 1024 * 1024 * 1024;
+
 /// How a PostgreSQL store is used.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
@@ -17,6 +21,8 @@ pub struct PostgresOptions {
     pub(super) accept_loss: bool,
     pub(super) migrates: bool,
     pub(super) old_scans: bool,
+    pub(super) most: Most,
+    pub(super) tenant_most: Most,
 }
 
 impl Default for PostgresOptions {
@@ -34,6 +40,8 @@ impl Default for PostgresOptions {
             accept_loss: false,
             migrates: true,
             old_scans: false,
+            most: Most { records: 50_000_000, bytes: 64 * GIB },
+            tenant_most: Most { records: 10_000_000, bytes: 16 * GIB },
         }
     }
 }
@@ -77,6 +85,15 @@ impl PostgresOptions {
     #[must_use]
     pub const fn within(mut self, connect: Duration, reply: Duration) -> Self {
         (self.connect_within, self.reply_within) = (connect, reply);
+        self
+    }
+
+    /// Refuses new keys beyond so many records and bytes, in all and of one tenant. They are
+    /// counted by the sweeper, so about.
+    #[must_use]
+    pub const fn bounds(mut self, all: (u64, u64), tenant: (u64, u64)) -> Self {
+        self.most = Most { records: all.0, bytes: all.1 };
+        self.tenant_most = Most { records: tenant.0, bytes: tenant.1 };
         self
     }
 

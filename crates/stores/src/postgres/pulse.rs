@@ -42,7 +42,10 @@ pub(super) async fn beat(shared: Weak<Shared>, link: Arc<Mutex<Link>>) {
     loop {
         sleep(IDLE_EVERY).await;
         let Some(shared) = shared.upgrade() else { return };
-        let beat = async |client: &mut Client| once(&shared, client, &[], &[]).await.map(drop);
+        let beat = async |client: &mut Client| {
+            once(&shared, client, &[], &[]).await?;
+            shared.count(client).await
+        };
         // If it fails, the next one is soon.
         drop(link.lock().await.work(beat).await);
     }

@@ -16,6 +16,8 @@ use crate::seal::Sealer;
 /// The columns that [`Found::read`] expects, of `s` and of the node `n` that may be beside it.
 pub(super) const COLUMNS: &str = "s.slot, s.write, s.node, s.since, s.until, s.body, n.beat, n.at";
 
+const DIGEST_BYTES: usize = 32;
+
 /// What a draft is in a row. Times are spans.
 pub(super) struct Written {
     pub(super) slot: Vec<u8>,
@@ -163,6 +165,11 @@ pub(super) fn tenant_range(prefix: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
         }
     }
     (prefix.to_vec(), None)
+}
+
+/// The part of the key of a slot that is its tenant's: all but the digest.
+pub(super) fn tenant_of(slot: &[u8]) -> &[u8] {
+    &slot[..slot.len().saturating_sub(DIGEST_BYTES)]
 }
 
 /// Where `slot` is kept.

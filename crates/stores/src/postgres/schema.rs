@@ -26,6 +26,12 @@ CREATE TABLE nodes (
     beat bigint NOT NULL,
     at   bigint NOT NULL
 ) WITH (fillfactor = 10);
+-- How much each tenant has, as counted by the last round of sweeping.
+CREATE TABLE tallies (
+    tenant  bytea PRIMARY KEY,
+    records bigint NOT NULL,
+    bytes   bigint NOT NULL
+) WITH (fillfactor = 50);
 CREATE TABLE docs (
     space text COLLATE "C" NOT NULL,
     key   bytea NOT NULL,

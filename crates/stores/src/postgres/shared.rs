@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use onetake_core::Record;
 use onetake_engine::{Stamped, StoreError};
 use tokio::time::Instant;
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -15,6 +15,7 @@ use super::front::Front;
 use super::link::{self, Failed};
 use super::own::Own;
 use super::rows::{COLUMNS, Found, time};
+use super::tally::{Counted, Tally};
 
 /// What was read of one slot.
 pub(super) type Read = Result<Option<Arc<Record>>, StoreError>;
@@ -24,6 +25,7 @@ pub(super) struct Shared {
     pub(super) node: Uuid,
     pub(super) own: Own,
     pub(super) front: Front,
+    pub(super) tally: Tally,
     pub(super) sql: Sql,
     /// The time of the database, and when it was that here.
     pub(super) clock: Mutex<Option<(i64, Instant)>>,
@@ -42,6 +44,15 @@ impl Shared {
         let clock = *self.clock.lock().expect("invariant: no panic under the lock");
         let (now, noted) = clock?;
         Some(now.saturating_add(i64::try_from(noted.elapsed().as_millis()).unwrap_or(0)))
+    }
+
+    /// Learns what the last round of sweeping counted.
+    pub(super) async fn count(&self, client: &Client) -> Result<(), Failed> {
+        let sql = format!("SELECT tenant, records, bytes FROM {}.tallies", self.sql.schema);
+        let rows = client.query_typed(&sql, &[]).await.map_err(|error| link::judge(&error))?;
+        let of = |row: &Row| (row.get(0), Counted { records: row.get(1), bytes: row.get(2) });
+        self.tally.replace(rows.iter().map(of).collect());
+        Ok(())
     }
 
     /// What `slots` hold at one moment, in the same order.
@@ -80,8 +91,6 @@ pub(super) struct Sql {
     pub(super) node_of: String,
     pub(super) lock_node: String,
     pub(super) take_over: String,
-    pub(super) sweep: String,
-    pub(super) sweep_nodes: String,
     pub(super) schema: String,
     /// Where is said what was settled.
     pub(super) channel: String,
@@ -91,12 +100,6 @@ pub(super) struct Sql {
 pub(super) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 /// A node that has beaten within this time, in milliseconds, lives.
 pub(super) const LIVES_WITHIN: i64 = 60_000;
-/// How many pages a step of sweeping looks at, at most.
-pub(super) const PAGES: i64 = 64;
-/// How many rows a page may have.
-const LINES: i64 = 291;
-/// A node that has shown no life for so long, in milliseconds, is forgotten.
-const NODE_IS_GONE_AFTER: i64 = 7 * 24 * 60 * 60 * 1_000;
 
 impl Sql {
     pub(super) fn new(schema: &str, server: &Server) -> Self {
@@ -154,8 +157,6 @@ impl Sql {
                  RETURNING now, since, until,
                     CASE WHEN waited THEN pg_notify('{channel}', $10)::text END"
             ),
-            sweep: sweep(s, server.ranges),
-            sweep_nodes: format!("DELETE FROM {s}.nodes WHERE at < {NOW} - {NODE_IS_GONE_AFTER}"),
             schema: schema.to_owned(),
             channel,
         }
@@ -193,41 +194,5 @@ fn swaps(s: &str, channel: &str) -> String {
             UNION ALL SELECT slot, since, until FROM updated)
          SELECT now, slot, since, until, (SELECT count(*) FROM told)
          FROM clock LEFT JOIN done ON true"
-    )
-}
-
-/// One step of sweeping: some pages of the table, as they lie there, from where the last one
-/// stopped. So it reads the disk in order, whatever the keys are. Of a fleet only the oldest node
-/// that lives does so; the others find nothing to do.
-fn sweep(s: &str, ranges: bool) -> String {
-    // Before version 14 a range of pages would be looked for in all of them.
-    let on_pages = if ranges {
-        "ctid < ('(' || $2 || ',0)')::tid".to_owned()
-    } else {
-        format!(
-            "ctid = ANY (ARRAY(SELECT ('(' || page || ',' || line || ')')::tid
-                FROM generate_series($2 - {PAGES}, $2 - 1) page, generate_series(1, {LINES}) line))"
-        )
-    };
-    format!(
-        "WITH clock AS MATERIALIZED (SELECT {NOW} AS now),
-         mine AS MATERIALIZED (
-            SELECT 1 FROM clock WHERE $4 = (
-                SELECT node FROM {s}.nodes WHERE at > now - {LIVES_WITHIN}
-                ORDER BY node LIMIT 1)),
-         looked AS MATERIALIZED (
-            SELECT ctid AS place, slot, write, kind, until FROM {s}.slots
-            WHERE EXISTS (SELECT 1 FROM mine) AND ctid > $1::text::tid AND {on_pages}
-            ORDER BY ctid LIMIT $3),
-         gone AS (
-            DELETE FROM {s}.slots o USING looked l, clock
-            WHERE o.slot = l.slot AND o.write = l.write
-                AND l.kind IN (2, 3) AND l.until <= now
-            RETURNING 1)
-         SELECT now, (SELECT count(*) FROM looked), (SELECT count(*) FROM gone),
-            (SELECT place::text FROM looked ORDER BY place DESC LIMIT 1),
-            EXISTS (SELECT 1 FROM mine),
-            pg_relation_size('{s}.slots') / current_setting('block_size')::bigint
-         FROM clock"
     )
 }

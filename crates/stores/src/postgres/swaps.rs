@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::link::{self, Failed, Link};
 use super::pulse::{self, Renewing};
-use super::rows::{Found, Written, time};
+use super::rows::{self, Found, Written, time};
 use super::shared::Shared;
 use super::{listen, part};
 
@@ -256,8 +256,9 @@ fn settled(
     until: i64,
 ) -> Arc<Record> {
     let slot = &swap.row.slot;
-    if let Some(expected) = swap.expected {
-        shared.own.forget(slot, expected.write);
+    match swap.expected {
+        Some(expected) => shared.own.forget(slot, expected.write),
+        None => shared.tally.add(rows::tenant_of(slot), swap.row.body.len() + slot.len()),
     }
     if swap.row.is_claim {
         shared.own.put(slot.clone(), swap.next.version.write, until);
