@@ -229,7 +229,7 @@ pub(crate) async fn open(config: &StoreConfig, opening: Opening) -> Result<AnySt
 #[allow(clippy::wildcard_enum_match_arm, reason = "the store may learn new errors")]
 fn code_of(error: &RedisError) -> Code {
     match error {
-        RedisError::Address { .. } | RedisError::Prefix { .. } => Code::RequestInvalid,
+        RedisError::Address | RedisError::Prefix => Code::RequestInvalid,
         RedisError::Loss(_) | RedisError::Script(_) => Code::StoreUnfit,
         _ => Code::StoreUnavailable,
     }

@@ -180,9 +180,9 @@ async fn k3_a_replay_is_at_hand_until_it_must_be_confirmed_again() {
     assert!(other.at_hand(pen.slot()).is_none(), "nobody confirmed it");
 }
 
-/// K11: a purge returns when no node answers any more with what is gone.
+/// K3: a purge returns when no node answers any more with what is gone.
 #[tokio::test(flavor = "multi_thread")]
-async fn k11_after_a_purge_no_node_remembers() {
+async fn k3_after_a_purge_no_node_remembers() {
     let (one, other, _) = pair(options).await;
     let pen = Pen::new("purged");
     won(one.swap(None, pen.claim(1, LONG)).await.unwrap());
