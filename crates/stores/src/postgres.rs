@@ -33,6 +33,7 @@ use onetake_engine::{
     Stamped, StoreError, Swap, Swept, Tx,
 };
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -161,6 +162,14 @@ pub struct Postgres {
     /// Where there is somebody to listen to.
     watched: Option<Arc<Watched>>,
     shared: Arc<Shared>,
+    /// What would go on although nobody asks any more.
+    background: Vec<AbortHandle>,
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.background.iter().for_each(AbortHandle::abort);
+    }
 }
 
 impl std::fmt::Debug for Postgres {
@@ -231,15 +240,17 @@ impl Postgres {
         });
         let ledgers = ledgers.collect();
         let first = Arc::new(tokio::sync::Mutex::new(first));
-        tokio::spawn(pulse::beat(Arc::downgrade(&shared), Arc::clone(&first)));
+        let beating = tokio::spawn(pulse::beat(Arc::downgrade(&shared), Arc::clone(&first)));
+        let mut background = vec![beating.abort_handle()];
         let sweeper = Sweeper::new(first, shared.node, &options.schema, server.ranges);
         let watched = listening.map(|dial| {
             let watched = Arc::new(Watched::default());
             let channel = shared.sql.channel.clone();
-            tokio::spawn(listen::listen(Arc::downgrade(&watched), dial, channel));
+            let listening = listen::listen(Arc::downgrade(&watched), dial, channel);
+            background.push(tokio::spawn(listening).abort_handle());
             watched
         });
-        Ok(Self { writers, looks, ledgers, sweeper, watched, shared })
+        Ok(Self { writers, looks, ledgers, sweeper, watched, shared, background })
     }
 
     /// The statements that would make the tables of the store at `url`, or bring them up to date;

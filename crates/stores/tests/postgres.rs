@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use base64::Engine as _;
 use onetake_core::{Actor, OnInFlight, Outcome, Policy, Record, Report, Slot, Standing};
 use onetake_engine::{
     Answer, Bound, Engine, Journal, Limits, Mint, Slots, Stamped, StoreError, Swap,
@@ -414,4 +415,60 @@ async fn w6_a_full_store_refuses_new_keys_and_nothing_else() {
     wait_out(&one, BRIEF).await;
     while !one.sweep(1_000).await.unwrap().value.done {}
     won(one.swap(None, pen("acme", 9).claim(9, LONG)).await.unwrap());
+}
+
+fn pem(what: &str, der: &[u8]) -> String {
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    format!("-----BEGIN {what}-----\n{text}\n-----END {what}-----\n")
+}
+
+/// A server that speaks TLS, with the certificate that proves it, and one that proves another.
+fn encrypted() -> (Server, String, String) {
+    let server = Server::start(&[("fsync", "off")]);
+    let made = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (own, other) = (made(), made());
+    let certificate = pem("CERTIFICATE", own.cert.der());
+    let key = server.file("key.pem", &pem("PRIVATE KEY", &own.signing_key.serialize_der()));
+    let file = server.file("cert.pem", &certificate);
+    for (setting, value) in [
+        ("ssl_key_file", key.to_str().unwrap()),
+        ("ssl_cert_file", file.to_str().unwrap()),
+        ("ssl", "on"),
+    ] {
+        let _ = server.ask(&format!("ALTER SYSTEM SET {setting} = '{value}'"));
+    }
+    let _ = server.ask("SELECT pg_reload_conf()");
+    server.wait_for("SHOW ssl", "on");
+    (server, certificate, pem("CERTIFICATE", other.cert.der()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_is_known_by_its_certificate_where_that_is_asked_for() {
+    let (server, own, other) = tokio::task::spawn_blocking(encrypted).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let root = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let url = format!("postgres://onetake@localhost:{}/postgres", server.port);
+    let encrypted = "SELECT count(*) > 0 FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+        WHERE application_name = 'onetake' AND ssl";
+    for (mode, expected) in [
+        (format!("sslmode=verify-full&sslrootcert={}", root("own", &own)), "t"),
+        ("sslmode=require".to_owned(), "t"),
+        ("sslmode=disable".to_owned(), "f"),
+    ] {
+        let store = Postgres::open(&format!("{url}?{mode}"), options()).await;
+        let store = store.unwrap_or_else(|error| panic!("{mode}: {error}"));
+        assert_eq!(server.ask(encrypted), expected, "{mode}");
+        drop(store);
+        server.wait_for(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onetake'",
+            "0",
+        );
+    }
+    let mode = format!("sslmode=verify-full&sslrootcert={}", root("other", &other));
+    let refused = Postgres::open(&format!("{url}?{mode}"), options()).await;
+    assert!(matches!(refused, Err(PostgresError::Unreachable(_))), "an impostor");
 }

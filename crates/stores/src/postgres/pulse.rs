@@ -1,10 +1,10 @@
 //! The pulse of this node: one row that says that it lives, and so renews all of its claims.
 //!
 //! The renewals of a moment are answered by one beat. The beat and the look at the renewed claims
-//! are one transaction that holds the node's row: a takeover needs that row, too, so a renewal and a
-//! takeover never both win. Claims that nobody renewed are let go here, so that a living node does
-//! not keep alive what it has abandoned. Whoever calls this does nothing else with the same slots
-//! meanwhile.
+//! are one transaction that holds the node's row: a takeover needs that row, too, so a renewal and
+//! a takeover never both win. Claims that nobody renewed are let go here, so that a living node
+//! does not keep alive what it has abandoned. Whoever calls this does nothing else with the same
+//! slots meanwhile.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
