@@ -1,6 +1,7 @@
 //! What only a store that a fleet shares has to show, on real servers: rivals in other processes,
 //! poolers, restarts, a database that says no, and rows that somebody else holds.
 #![cfg(feature = "postgres")]
+#![allow(clippy::unwrap_used, reason = "a test says that something is wrong by panicking")]
 
 mod servers;
 
@@ -135,7 +136,7 @@ async fn w9_a_duplicate_on_another_node_is_woken_with_the_answer() {
     };
     for round in 0..10 {
         let at = address("acme", &format!("woken-{round}"));
-        let (begin, begun) = tokio::sync::oneshot::channel();
+        let (begin, is_begun) = tokio::sync::oneshot::channel();
         let (go_on, gone_on) = tokio::sync::oneshot::channel::<()>();
         let (engine, asked) = (one.clone(), ask_under(&at, "x", policy()));
         let first = tokio::spawn(async move {
@@ -146,7 +147,7 @@ async fn w9_a_duplicate_on_another_node_is_woken_with_the_answer() {
             };
             engine.run(asked, execute).await.unwrap()
         });
-        begun.await.unwrap();
+        is_begun.await.unwrap();
         let (engine, asked) = (other.clone(), ask_under(&at, "x", policy()));
         let second = tokio::spawn(async move {
             engine.run(asked, |_| async { unreachable!("it is executed once") }).await.unwrap()
@@ -257,7 +258,7 @@ async fn a_server_that_would_forget_is_refused_and_so_are_addresses_that_are_non
     let url = server().await.url();
     let open = |url: &str, options: PostgresOptions| {
         let url = url.to_owned();
-        async move { Postgres::open(&url, options).await.err().expect("refused") }
+        async move { Postgres::open(&url, options).await.expect_err("refused") }
     };
     let forgets = open(&url, PostgresOptions::new()).await;
     assert!(matches!(forgets, PostgresError::Forgets { setting: "fsync" }));
