@@ -246,11 +246,29 @@ async fn a_fleet_that_starts_at_once_makes_its_tables_once() {
     }
     let again = Postgres::migrate(&url, &named(), false).await.unwrap();
     assert_eq!(again, [""; 0], "they are up to date");
-    let sql = format!("INSERT INTO {schema}.versions (version) VALUES (1000)");
-    let server = server().await;
-    tokio::task::spawn_blocking(move || server.ask(&sql)).await.unwrap();
-    let newer = Postgres::open(&url, named()).await;
-    assert!(matches!(newer, Err(PostgresError::Newer { found: 1000, .. })));
+}
+
+/// A fleet is upgraded one process after the other: those of this release go on with tables that
+/// the next one has changed, as long as the next one has allowed for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_the_next_release_are_used_where_it_allows_for_that() {
+    let (running, _, schema) = pair(options).await;
+    let (server, pen) = (server().await, Pen::new("upgraded"));
+    won(running.swap(None, pen.claim(1, LONG)).await.unwrap());
+    let ask = |sql: String| tokio::task::spawn_blocking(move || server.ask(&sql));
+    let next = format!(
+        "ALTER TABLE {schema}.slots ADD COLUMN news text;
+         INSERT INTO {schema}.versions (version, oldest) VALUES (1000, 1)"
+    );
+    ask(next).await.unwrap();
+    won(running.swap(Some(version(1)), pen.done(2, 1, LONG)).await.unwrap());
+    let started = Postgres::open(&server.url(), options().schema(&schema)).await.unwrap();
+    assert_eq!({ read(&started, pen.slot()).await.value.version.write }, 2);
+    won(started.swap(None, Pen::new("started").claim(3, LONG)).await.unwrap());
+    let after = format!("INSERT INTO {schema}.versions (version, oldest) VALUES (1001, 1000)");
+    ask(after).await.unwrap();
+    let refused = Postgres::open(&server.url(), options().schema(&schema)).await;
+    assert!(matches!(refused, Err(PostgresError::Newer { found: 1001, .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,13 +1,23 @@
 //! The tables, and how they came to be: one step for each version, in order, each written once.
 //!
 //! Steps run in one transaction under a lock that every starting process takes, so that a fleet
-//! may start at once. Nothing here reads or writes a record.
+//! may start at once. A step says which older release can go on with what it leaves, so that a
+//! fleet can be upgraded one process after the other. Nothing here reads or writes a record.
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Row};
 
 /// What one version of the tables adds. Never changed once released.
-pub(super) const STEPS: &[&str] = &[r#"
+pub(super) struct Step {
+    pub(super) sql: &'static str,
+    /// The oldest version whose release can go on with the tables as they are after it: as a rule
+    /// the one before, which is what a step must be written for.
+    oldest: i32,
+}
+
+pub(super) const STEPS: &[Step] = &[Step {
+    oldest: 1,
+    sql: r#"
 CREATE TABLE slots (
     slot  bytea PRIMARY KEY,
     write uuid NOT NULL,
@@ -58,7 +68,8 @@ CREATE TABLE cursors (
     name     bytea PRIMARY KEY,
     position bigint NOT NULL
 ) WITH (fillfactor = 50);
-"#];
+"#,
+}];
 
 /// Any number; the same in every release.
 const LOCK: i64 = 0x006f_6e65_7461_6b65;
@@ -81,31 +92,31 @@ pub(super) async fn migrate(
     client: &mut Client,
     schema: &str,
 ) -> Result<Vec<&'static str>, SchemaError> {
-    let missing = missing(client, schema).await?;
-    if missing.is_empty() {
+    if missing(client, schema).await?.is_empty() {
         // Nothing is to be made, so nobody needs the right to make it.
-        return Ok(missing);
+        return Ok(Vec::new());
     }
     let tx = client.transaction().await?;
     tx.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&LOCK, Type::INT8)]).await?;
     tx.batch_execute(&format!(
         "CREATE SCHEMA IF NOT EXISTS {schema}; SET LOCAL search_path TO {schema};
          CREATE TABLE IF NOT EXISTS versions (
-            version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());"
+            version integer PRIMARY KEY, oldest integer NOT NULL,
+            at timestamptz NOT NULL DEFAULT now());"
     ))
     .await?;
-    let found = version(&tx.query_typed(VERSION, &[]).await?);
-    let missing = since(found)?;
-    for (step, version) in missing.iter().zip(found + 1..) {
-        tx.batch_execute(step).await?;
-        let sql = "INSERT INTO versions (version) VALUES ($1)";
-        tx.query_typed(sql, &[(&version, Type::INT4)]).await?;
+    let missing = Found::of(&tx.query_typed(VERSION, &[]).await?).missing()?;
+    for (version, step) in &missing {
+        tx.batch_execute(step.sql).await?;
+        let sql = "INSERT INTO versions (version, oldest) VALUES ($1, $2)";
+        let types = [(version as _, Type::INT4), (&step.oldest as _, Type::INT4)];
+        tx.query_typed(sql, &types).await?;
     }
     tx.commit().await?;
-    Ok(missing)
+    Ok(missing.iter().map(|(_, step)| step.sql).collect())
 }
 
-const VERSION: &str = "SELECT coalesce(max(version), 0) FROM versions";
+const VERSION: &str = "SELECT coalesce(max(version), 0), coalesce(max(oldest), 0) FROM versions";
 
 /// The steps that are missing. Changes nothing.
 pub(super) async fn missing(
@@ -115,20 +126,34 @@ pub(super) async fn missing(
     let table = format!("{schema}.versions");
     let sql = "SELECT to_regclass($1) IS NOT NULL";
     let rows = client.query_typed(sql, &[(&table, Type::TEXT)]).await?;
-    if !rows.first().is_some_and(|row| row.get(0)) {
-        return since(0);
-    }
-    let sql = VERSION.replace("versions", &table);
-    since(version(&client.query_typed(&sql, &[]).await?))
+    let found = if rows.first().is_some_and(|row| row.get(0)) {
+        let sql = VERSION.replace("versions", &table);
+        Found::of(&client.query_typed(&sql, &[]).await?)
+    } else {
+        Found { version: 0, oldest: 0 }
+    };
+    Ok(found.missing()?.iter().map(|(_, step)| step.sql).collect())
 }
 
-fn version(rows: &[Row]) -> i32 {
-    rows.first().map_or(0, |row| row.get(0))
+/// What the tables say of themselves.
+struct Found {
+    version: i32,
+    oldest: i32,
 }
 
-fn since(found: i32) -> Result<Vec<&'static str>, SchemaError> {
-    if found > known() {
-        return Err(SchemaError::Newer { found, known: known() });
+impl Found {
+    fn of(rows: &[Row]) -> Self {
+        let (version, oldest) = rows.first().map_or((0, 0), |row| (row.get(0), row.get(1)));
+        Self { version, oldest }
     }
-    Ok(STEPS.iter().copied().skip(usize::try_from(found).unwrap_or(0)).collect())
+
+    /// The steps that this release would add, with their versions. Tables of a newer release are
+    /// used as they are where that release has allowed for it.
+    fn missing(&self) -> Result<Vec<(i32, &'static Step)>, SchemaError> {
+        if self.version > known() && self.oldest > known() {
+            return Err(SchemaError::Newer { found: self.version, known: known() });
+        }
+        let done = usize::try_from(self.version).unwrap_or(0);
+        Ok((1..).zip(STEPS).skip(done).collect())
+    }
 }
