@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use onetake_testkit::servers::RedisServer;
 use tempfile::TempDir;
 
 /// An API that counts, and that can be told to think before it answers.
@@ -423,4 +424,54 @@ fn tenants_are_added_listed_and_revoked_while_the_gateway_runs() {
     assert!(serving.line().starts_with("tenants were read again: 2"));
     assert_eq!(serving.post("/orders", &[KEY, credential]).status, 401);
     assert_eq!(api.count(), 1);
+}
+
+/// W4, K12 on a store that several processes share.
+#[test]
+fn w4_two_gateways_on_one_redis_give_the_same_answer() {
+    let redis = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let (api, folder) = (Api::start(), tempfile::tempdir().unwrap());
+    let (upstream, url) = (format!("http://{}", api.address), redis.url());
+    let start = || Serving::start(folder.path(), &["--upstream", &upstream, "--store", &url]);
+    let (one, other) = (start(), start());
+    assert_eq!(one.post("/orders", &[KEY]).body, "order 1");
+    let again = other.post("/orders", &[KEY]);
+    assert_eq!((again.body.as_str(), again.has("idempotent-replayed: true")), ("order 1", true));
+    one.kill();
+    assert_eq!(start().post("/orders", &[KEY]).body, "order 1");
+    assert_eq!(api.count(), 1);
+    let list = Command::new(env!("CARGO_BIN_EXE_onetake"))
+        .args(["keys", "list", "--json", "--store", &url])
+        .output()
+        .unwrap();
+    assert_eq!(list.status.code(), Some(1));
+    let said = [list.stdout, list.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("not_supported") && said.contains("Redis keeps slots only"), "{said}");
+}
+
+#[test]
+fn a_redis_that_would_forget_is_refused_by_name() {
+    let redis = RedisServer::start(&["--appendonly", "no"]);
+    let folder = tempfile::tempdir().unwrap();
+    let serve = |accept: &str| {
+        let text = format!(
+            "[store]\nurl = \"{}\"\naccept_loss = {accept}\n[admin]\nlisten = \"127.0.0.1:0\"\n",
+            redis.url()
+        );
+        fs::write(folder.path().join("onetake.toml"), text).unwrap();
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_onetake"));
+        serve.current_dir(folder.path()).args(["serve", "--config", "onetake.toml"]);
+        serve.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let refused = serve("false").wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(5), "{said}");
+    assert!(said.contains("appendonly") && said.contains("redis://127.0.0.1:"), "{said}");
+    let mut accepted = serve("true");
+    // It warns first, and then serves.
+    let mut lines = BufReader::new(accepted.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.starts_with("serving redis://127.0.0.1:")));
+    accepted.kill().unwrap();
+    accepted.wait().unwrap();
 }

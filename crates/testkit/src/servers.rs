@@ -330,3 +330,43 @@ impl Drop for Pooler {
         let _ = self.child.wait();
     }
 }
+
+/// A Redis that ends with its test, as abruptly as it can.
+#[derive(Debug)]
+pub struct RedisServer {
+    child: Child,
+    /// Where it listens, on the loopback.
+    pub port: u16,
+    _folder: TempDir,
+}
+
+impl RedisServer {
+    /// Starts a server with these settings: `["--appendonly", "yes"]`.
+    #[must_use]
+    pub fn start(settings: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        give_away(folder.path());
+        let (port, log) = (free_port(), folder.path().join("log"));
+        let place = folder.path().to_str().unwrap();
+        let args = ["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir", place];
+        let args = args.iter().chain(&["--save", ""]).chain(settings);
+        let args: Vec<String> = args.map(|word| (*word).to_owned()).collect();
+        let child = start(Path::new("redis-server"), &args, "KILL", &log);
+        let address = format!("127.0.0.1:{port}");
+        wait_until("redis does not start", &log, || std::net::TcpStream::connect(&address).is_ok());
+        Self { child, port, _folder: folder }
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
