@@ -21,6 +21,8 @@ const SERVERS: &[Server] = &[
     Server { program: "initdb", package: "postgresql" },
     Server { program: "pgbouncer", package: "pgbouncer" },
     Server { program: "redis-server", package: "redis-server" },
+    // None itself: it gives a process another time of day.
+    Server { program: "faketime", package: "faketime" },
 ];
 
 /// Where Debian keeps servers: not all of it is searched for programs.
