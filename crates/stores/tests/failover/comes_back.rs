@@ -1,0 +1,41 @@
+//! An old primary that comes back after a failover and knows nothing of it.
+
+use onetake_engine::{Slots, Stamped, Swap};
+use onetake_stores::{Postgres, PostgresError};
+use onetake_testkit::make::LONG;
+
+use crate::clients::pen;
+use crate::pair::{Pair, aside, open, options};
+
+/// How often the old primary is asked.
+const TRIES: u128 = 3;
+
+/// D6: nobody confirms what it writes, so it acknowledges nothing: a key that the new primary gave
+/// to somebody has no second owner there.
+#[tokio::test(flavor = "multi_thread")]
+async fn d6_an_old_primary_that_comes_back_acknowledges_nothing() {
+    let mut pair = aside(|| Pair::start(&[]));
+    // One process that was never told about the standby.
+    let (astray, old) = (open(&pair.primary.url()).await, pair.primary.url());
+    let pipe = aside(|| pair.pipe());
+    aside(|| {
+        pipe.cut();
+        pair.fail_over(&pipe);
+    });
+    let store = pair.open().await;
+    let claimed = store.swap(None, pen(1).claim(1, LONG)).await.unwrap();
+    assert!(matches!(claimed.value, Swap::Won(_)), "{claimed:?}");
+    aside(|| pair.primary.restart());
+    for id in 2..2 + TRIES {
+        let claimed = astray.swap(None, pen(1).claim(id, LONG)).await;
+        let won = matches!(claimed, Ok(Stamped { value: Swap::Won(_), .. }));
+        assert!(!won, "it acknowledged: {claimed:?}");
+    }
+    let fresh = astray.swap(None, pen(2).claim(100, LONG)).await;
+    assert!(!matches!(fresh, Ok(Stamped { value: Swap::Won(_), .. })), "{fresh:?}");
+    let opened = Postgres::open(&old, options()).await;
+    let refused = opened.expect_err("a store that could acknowledge nothing is not opened");
+    assert!(matches!(refused, PostgresError::Unreachable(_)), "{refused}");
+    let there = store.read(pen(1).slot()).await.unwrap().value.expect("a record");
+    assert_eq!({ there.version.write }, 1, "its owner has it still");
+}
