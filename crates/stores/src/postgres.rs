@@ -202,7 +202,7 @@ impl Postgres {
         let link = || Link::new(Arc::clone(&dial_up));
         let mut first = link();
         let client = first.client().await.map_err(unreachable)?;
-        let mut server = fitness::ask(client, options.accept_loss).await?;
+        let mut server = within(&options, fitness::ask(client, options.accept_loss)).await?;
         server.ranges &= !options.old_scans;
         if options.migrates {
             schema::migrate(client, &options.schema).await?;
@@ -217,8 +217,8 @@ impl Postgres {
             sql: Sql::new(&options.schema, &server),
             clock: Mutex::default(),
         };
-        fitness::explain(client, &shared.sql).await?;
-        introduce(client, &shared).await?;
+        within(&options, fitness::explain(client, &shared.sql)).await?;
+        within(&options, introduce(client, &shared)).await?;
         shared.count(client).await.map_err(unreachable)?;
         let shared = Arc::new(shared);
         let writers = (0..options.writers).map(|index| {
@@ -268,7 +268,7 @@ impl Postgres {
         }
         let mut link = Link::new(dial(url, options)?);
         let client = link.client().await.map_err(unreachable)?;
-        fitness::ask(client, options.accept_loss).await?;
+        within(options, fitness::ask(client, options.accept_loss)).await?;
         Ok(if dry_run {
             schema::missing(client, &options.schema).await?
         } else {
@@ -325,6 +325,16 @@ impl Postgres {
     fn writer(&self, slot: &[u8]) -> &mpsc::Sender<Op> {
         &self.writers[part(slot, self.writers.len())]
     }
+}
+
+/// Waits no longer than a reply may take. Making tables may take longer; nothing else may.
+async fn within<T>(
+    options: &PostgresOptions,
+    work: impl Future<Output = Result<T, PostgresError>>,
+) -> Result<T, PostgresError> {
+    let silent = "the database does not answer, or waits for a standby that does not";
+    let silent = || PostgresError::Unreachable(StoreError::Unavailable(silent.into()));
+    tokio::time::timeout(options.reply_within, work).await.unwrap_or_else(|_| Err(silent()))
 }
 
 /// Which of so many has these bytes; always the same.
