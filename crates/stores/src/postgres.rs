@@ -24,6 +24,7 @@ mod tally;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -181,7 +182,8 @@ impl std::fmt::Debug for Postgres {
 /// How the connections of a store are made.
 fn dial(url: &str, options: &PostgresOptions) -> Result<Arc<Dial>, PostgresError> {
     let (connect_within, reply_within) = (options.connect_within, options.reply_within);
-    Ok(Arc::new(Dial { address: Address::read(url)?, connect_within, reply_within }))
+    let (address, timeline) = (Address::read(url)?, AtomicI64::new(0));
+    Ok(Arc::new(Dial { address, connect_within, reply_within, timeline }))
 }
 
 fn unreachable(failed: Failed) -> PostgresError {

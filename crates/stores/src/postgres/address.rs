@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use tokio_postgres::Config;
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{LoadBalanceHosts, SslMode, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::PostgresError;
@@ -54,8 +54,10 @@ impl Address {
         if config.get_hosts().len() > 1
             && config.get_target_session_attrs() == TargetSessionAttrs::Any
         {
-            // Of several servers only the one that takes writes is of use.
+            // Of several servers only the one that takes writes is of use. Two may say that they
+            // do; in any order, so that whoever turns one down finds the other.
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+            config.load_balance_hosts(LoadBalanceHosts::Random);
         }
         if config.get_application_name().is_none() {
             config.application_name("onetake");

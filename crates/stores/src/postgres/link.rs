@@ -3,11 +3,12 @@
 //! A server that answers with an error has rolled back, so nothing was written. A connection that
 //! breaks or falls silent says nothing: the commit may have arrived. A commit that comes with a
 //! warning was not confirmed by the standby that it should have reached, and counts as unsure, too.
-//! Nothing here repeats anything.
+//! Nothing here repeats anything. A server that was replaced by another and came back is not used
+//! by whoever has seen the other.
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use onetake_engine::StoreError;
@@ -61,17 +62,46 @@ pub(super) fn judge(error: &Error) -> Failed {
     Failed::Refused(StoreError::Unavailable(what))
 }
 
+/// Which history a server writes: a standby that takes over begins a new one, with a higher number.
+/// Zero where it cannot be told.
+const TIMELINE: &str = "SELECT CASE WHEN pg_is_in_recovery() THEN 0
+    ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint END";
+/// How often is tried to reach another server than one that was replaced.
+const CONNECTS_MAX: usize = 8;
+const REPLACED: &str = "the database was replaced by another that cannot be reached; \
+                        if it was restored from a copy, start again";
+
 /// How connections are made, and how long is waited for what.
 pub(super) struct Dial {
     pub(super) address: Address,
     pub(super) connect_within: Duration,
     pub(super) reply_within: Duration,
+    /// The latest history that was seen.
+    pub(super) timeline: AtomicI64,
 }
 
 impl Dial {
     /// A connection, and whether its server has warned of something. What other sessions notify is
-    /// put into `heard`.
+    /// put into `heard`. An old primary that came back takes writes as well, and nobody confirms
+    /// them; what it shows may never have been acknowledged.
     async fn connect(
+        &self,
+        heard: Option<mpsc::Sender<Notification>>,
+    ) -> Result<(Client, Arc<AtomicBool>), Failed> {
+        for _ in 0..CONNECTS_MAX {
+            let (client, warned) = self.connect_any(heard.clone()).await?;
+            let asked = timeout(self.connect_within, client.query_typed(TIMELINE, &[])).await;
+            let rows = asked.ok().and_then(Result::ok).unwrap_or_default();
+            let timeline = rows.first().map_or(0, |row| row.get(0));
+            let latest = self.timeline.fetch_max(timeline, Ordering::SeqCst);
+            if timeline == 0 || timeline >= latest {
+                return Ok((client, warned));
+            }
+        }
+        Err(Failed::Refused(StoreError::Unavailable(REPLACED.into())))
+    }
+
+    async fn connect_any(
         &self,
         heard: Option<mpsc::Sender<Notification>>,
     ) -> Result<(Client, Arc<AtomicBool>), Failed> {

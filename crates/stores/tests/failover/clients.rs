@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use onetake_core::{Draft, Outcome, Phase, Version};
 use onetake_engine::{Answer, Engine, Slots, Stamped, Swap};
@@ -11,6 +12,9 @@ use onetake_testkit::make::{LONG, Pen, ask, version};
 
 /// The number of a completion is that of its claim and this.
 const DONE: u128 = 1 << 64;
+
+/// Before something unknown is repeated.
+const AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// What was acknowledged: a key, and the claim that has it.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +40,9 @@ pub(crate) async fn known(
         match store.swap(expected, next.clone()).await {
             Ok(Stamped { value: Swap::Won(_), .. }) => return Some(true),
             Ok(Stamped { value: Swap::Lost(_), .. }) => return Some(false),
-            Ok(Stamped { value: Swap::Unknown, .. }) | Err(_) => tokio::task::yield_now().await,
+            Ok(Stamped { value: Swap::Unknown, .. }) | Err(_) => {
+                tokio::time::sleep(AGAIN_AFTER).await
+            }
         }
     }
     None
