@@ -5,6 +5,7 @@
 
 mod bugs;
 mod copy;
+mod fleet_bugs;
 mod http_bugs;
 mod store_bugs;
 mod trial;
@@ -16,6 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::workspace::Workspace;
 use bugs::WALK_BUGS;
 use copy::Copy;
+use fleet_bugs::FLEET_BUGS;
 use http_bugs::HTTP_BUGS;
 use store_bugs::STORE_BUGS;
 use trial::{Site, Trials, Verdict};
@@ -91,7 +93,7 @@ fn plant(workspace: &Workspace, bugs: &[&Planted]) -> Result<()> {
 
 /// Every bug that is planted.
 fn all() -> impl Iterator<Item = &'static Planted> + Clone {
-    WALK_BUGS.iter().chain(STORE_BUGS).chain(HTTP_BUGS)
+    WALK_BUGS.iter().chain(STORE_BUGS).chain(HTTP_BUGS).chain(FLEET_BUGS)
 }
 
 fn chosen<'a>(
