@@ -41,7 +41,7 @@ pub(crate) async fn known(
             Ok(Stamped { value: Swap::Won(_), .. }) => return Some(true),
             Ok(Stamped { value: Swap::Lost(_), .. }) => return Some(false),
             Ok(Stamped { value: Swap::Unknown, .. }) | Err(_) => {
-                tokio::time::sleep(AGAIN_AFTER).await
+                tokio::time::sleep(AGAIN_AFTER).await;
             }
         }
     }
