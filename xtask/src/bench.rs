@@ -27,6 +27,12 @@ const BENCHES: &[Bench] = &[
     Bench { name: "engine", package: "onetake-activity", target: "engine", features: "" },
     Bench { name: "store", package: "onetake-stores", target: "store", features: "" },
     Bench { name: "http", package: "onetake-http", target: "http", features: "axum,gateway" },
+    Bench {
+        name: "stores",
+        package: "onetake-stores",
+        target: "stores",
+        features: "postgres,redis",
+    },
 ];
 
 #[derive(clap::Args)]
@@ -34,8 +40,22 @@ pub(crate) struct Args {
     /// Which one; all of them when absent
     name: Option<String>,
     /// Smaller and shorter, where a benchmark has such a mode; the report says so
-    #[arg(long)]
+    #[arg(long, conflicts_with = "full")]
     quick: bool,
+    /// Larger and longer, where a benchmark has such a mode
+    #[arg(long)]
+    full: bool,
+}
+
+impl Args {
+    /// What a benchmark is told.
+    fn flags(&self) -> &'static [&'static str] {
+        match (self.quick, self.full) {
+            (true, _) => &["--", "--quick"],
+            (_, true) => &["--", "--full"],
+            _ => &[],
+        }
+    }
 }
 
 /// What a benchmark leaves in `<target dir>/bench/<name>.json`, as far as history needs it.
@@ -76,7 +96,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     let (date, _time) = now.split_once('T').context("invariant: RFC 3339 has a T")?;
     let commit = workspace.git(&["rev-parse", "--short", "HEAD"])?;
     for bench in chosen(args.name.as_deref())? {
-        let report = measure(workspace, bench, args.quick)?;
+        let report = measure(workspace, bench, args.flags())?;
         append(&history, &rows(&report, date, commit.trim_end()))?;
         println!("{}: cases appended to bench/history.csv: {}", report.name, report.cases.len());
         for case in report.cases.iter().filter(|case| !case.holds) {
@@ -97,7 +117,7 @@ fn chosen(name: Option<&str>) -> Result<Vec<&'static Bench>> {
     Ok(vec![found])
 }
 
-fn measure(workspace: &Workspace, bench: &Bench, quick: bool) -> Result<Report> {
+fn measure(workspace: &Workspace, bench: &Bench, flags: &[&str]) -> Result<Report> {
     let file = workspace.target.join("bench").join(format!("{}.json", bench.name));
     // The report of an earlier run must not pass for this one.
     if file.exists() {
@@ -106,9 +126,7 @@ fn measure(workspace: &Workspace, bench: &Bench, quick: bool) -> Result<Report> 
     let mut cargo = workspace.cargo();
     cargo.args(["bench", "-p", bench.package, "--bench", bench.target]);
     cargo.args(["--features", bench.features]);
-    if quick {
-        cargo.args(["--", "--quick"]);
-    }
+    cargo.args(flags);
     workspace::run(&mut cargo)?;
     let text = fs::read_to_string(&file)
         .with_context(|| format!("`{}` left no report at {}", bench.name, file.display()))?;
@@ -200,6 +218,14 @@ date,commit,name,case,value,unit,ratio,holds
     }
 
     #[test]
+    fn a_benchmark_is_told_how_much_to_measure() {
+        let flags = |quick, full| Args { name: None, quick, full }.flags();
+        assert!(flags(false, false).is_empty());
+        assert_eq!(flags(true, false), ["--", "--quick"]);
+        assert_eq!(flags(false, true), ["--", "--full"]);
+    }
+
+    #[test]
     fn no_name_means_all_of_them() {
         assert_eq!(chosen(None).unwrap().len(), BENCHES.len());
         assert_eq!(chosen(Some("engine")).unwrap()[0].package, "onetake-activity");
@@ -208,7 +234,7 @@ date,commit,name,case,value,unit,ratio,holds
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
         let error = chosen(Some("engines")).err().map(|error| error.to_string());
-        let expected = "there is no benchmark `engines`; there is: engine, store, http";
+        let expected = "there is no benchmark `engines`; there is: engine, store, http, stores";
         assert_eq!(error.as_deref(), Some(expected));
     }
 }

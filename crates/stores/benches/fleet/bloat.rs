@@ -1,0 +1,119 @@
+//! What a table weighs after few keys have been claimed, completed, expired and swept over and over
+//! again, beside what it weighed when each of them had been written once.
+//!
+//! Vacuum goes on by itself; nobody helps it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use onetake_core::Version;
+use onetake_engine::{Slots, Swap};
+use onetake_stores::Postgres;
+
+use crate::load::{DAY, address, claim, done, new_key, won};
+use crate::report::{Bar, Case};
+use crate::{Stage, TASKS, float, say};
+
+const SCHEMA: &str = "bloat";
+const KEYS: u64 = 4_096;
+/// The first number of an operation that is not the first of its key.
+const LATER: u64 = 1 << 32;
+const SWEEP_EVERY: Duration = Duration::from_millis(100);
+const SWEEP_MAX: usize = 1_000;
+/// Tables keep what they once needed. So many times the size of the first moment is no leak.
+const TIMES_MAX: f64 = 4.0;
+
+/// Claims `key` as operation `n`, whatever is there, and gives what the claim is to be replaced by.
+async fn claimed(store: &Postgres, n: u64, key: u64) -> Version {
+    let mut expected = None;
+    loop {
+        let claim = claim(n, address(key));
+        let version = claim.version;
+        match store.swap(expected, claim).await.expect("answered").value {
+            Swap::Won(_) => return version,
+            Swap::Lost(there) => expected = there.map(|there| there.version),
+            Swap::Unknown => expected = None,
+        }
+    }
+}
+
+/// One task: its keys in turn, until `operations` were done by all.
+async fn work(store: Arc<Postgres>, index: u64, next: Arc<AtomicU64>, operations: u64) {
+    let mut keys = (0..KEYS).filter(|key| key % (TASKS as u64) == index).cycle();
+    // Claim and completion are two.
+    while let n = next.fetch_add(1, Ordering::Relaxed)
+        && n * 2 < operations
+    {
+        let key = keys.next().expect("it goes round");
+        let version = claimed(&store, LATER + n, key).await;
+        let done = done(LATER + n, address(key), Duration::from_millis(1));
+        won(&store.swap(Some(version), done).await.expect("completed").value);
+    }
+}
+
+/// Sweeps until it is told to stop; gives how many records it removed.
+async fn sweep(store: Arc<Postgres>, ends: Arc<AtomicBool>) -> usize {
+    let mut removed = 0;
+    while !ends.load(Ordering::Relaxed) {
+        let swept = store.sweep(SWEEP_MAX).await.expect("swept").value;
+        removed += swept.removed;
+        if swept.done {
+            tokio::time::sleep(SWEEP_EVERY).await;
+        }
+    }
+    removed
+}
+
+fn bytes(stage: &Stage<'_>) -> f64 {
+    let sql = format!("SELECT pg_total_relation_size('{SCHEMA}.slots')");
+    stage.postgres.ask(&sql).parse().expect("a number")
+}
+
+pub(crate) fn cases(stage: &Stage<'_>) -> Vec<Case> {
+    let store = Arc::new(stage.store(SCHEMA));
+    let (start, removed, sizes) = stage.runtime.block_on(async {
+        for n in 0..KEYS {
+            new_key(&*store, n, DAY).await;
+        }
+        let start = bytes(stage);
+        let ends = Arc::new(AtomicBool::new(false));
+        let sweeper = tokio::spawn(sweep(Arc::clone(&store), Arc::clone(&ends)));
+        let (next, mut sizes) = (Arc::new(AtomicU64::new(0)), Vec::new());
+        // In steps, so that growth that goes on is told from growth that has ended.
+        for step in 1..=4 {
+            let until = stage.plan.operations / 4 * step;
+            next.store(stage.plan.operations / 8 * (step - 1), Ordering::Relaxed);
+            let task = |index| work(Arc::clone(&store), index, Arc::clone(&next), until);
+            let tasks: Vec<_> = (0..TASKS as u64).map(task).map(tokio::spawn).collect();
+            for task in tasks {
+                task.await.expect("no panic");
+            }
+            sizes.push(bytes(stage));
+        }
+        ends.store(true, Ordering::Relaxed);
+        (start, sweeper.await.expect("no panic"), sizes)
+    });
+    let by_key = |bytes: f64| bytes / float(KEYS);
+    let shown: Vec<_> = sizes.iter().map(|bytes| format!("{:.0}", by_key(*bytes))).collect();
+    say(&format!(
+        "bytes a key: {:.0} at first, then {} by quarters of {} operations; {removed} swept",
+        by_key(start),
+        shown.join(", "),
+        stage.plan.operations
+    ));
+    drop(store);
+    stage.forget(SCHEMA);
+    let last = sizes[sizes.len() - 1];
+    let times = format!("PostgreSQL, its size after {} operations", stage.plan.operations);
+    vec![
+        Case::new(
+            "PostgreSQL, bytes a key under load; beside the first",
+            "B",
+            &mut [by_key(last)],
+            &mut [by_key(start)],
+            Bar::None,
+        ),
+        Case::alone(times, "x", &mut [last / start], Bar::AtMost(TIMES_MAX)),
+    ]
+}
