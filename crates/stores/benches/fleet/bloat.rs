@@ -1,7 +1,9 @@
 //! What a table weighs after few keys have been claimed, completed, expired and swept over and over
 //! again, beside what it weighed when each of them had been written once.
 //!
-//! Vacuum goes on by itself; nobody helps it.
+//! Vacuum goes on by itself; nobody helps it. Between two of its rounds a table has to hold what was
+//! removed meanwhile, so under load it is larger than at first. What it must not do is to go on
+//! growing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +13,7 @@ use onetake_core::Version;
 use onetake_engine::{Slots, Swap};
 use onetake_stores::Postgres;
 
-use crate::load::{DAY, address, claim, done, new_key, won};
+use crate::load::{address, claim, done, fill, won};
 use crate::report::{Bar, Case};
 use crate::{Stage, TASKS, float, say};
 
@@ -21,8 +23,9 @@ const KEYS: u64 = 4_096;
 const LATER: u64 = 1 << 32;
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 const SWEEP_MAX: usize = 1_000;
-/// Tables keep what they once needed. So many times the size of the first moment is no leak.
-const TIMES_MAX: f64 = 4.0;
+const QUARTERS: u64 = 4;
+/// The second half of the load may make the table so many times as large as the first did.
+const GROWTH_MAX: f64 = 1.5;
 
 /// Claims `key` as operation `n`, whatever is there, and gives what the claim is to be replaced by.
 async fn claimed(store: &Postgres, n: u64, key: u64) -> Version {
@@ -38,13 +41,14 @@ async fn claimed(store: &Postgres, n: u64, key: u64) -> Version {
     }
 }
 
-/// One task: its keys in turn, until `operations` were done by all.
-async fn work(store: Arc<Postgres>, index: u64, next: Arc<AtomicU64>, operations: u64) {
+/// One task: its keys in turn, until all of them together have come to number `until`.
+async fn work(store: Arc<Postgres>, index: u64, next: Arc<AtomicU64>, until: u64) {
     let mut keys = (0..KEYS).filter(|key| key % (TASKS as u64) == index).cycle();
-    // Claim and completion are two.
-    while let n = next.fetch_add(1, Ordering::Relaxed)
-        && n * 2 < operations
-    {
+    loop {
+        let n = next.fetch_add(1, Ordering::Relaxed);
+        if n >= until {
+            return;
+        }
         let key = keys.next().expect("it goes round");
         let version = claimed(&store, LATER + n, key).await;
         let done = done(LATER + n, address(key), Duration::from_millis(1));
@@ -73,17 +77,17 @@ fn bytes(stage: &Stage<'_>) -> f64 {
 pub(crate) fn cases(stage: &Stage<'_>) -> Vec<Case> {
     let store = Arc::new(stage.store(SCHEMA));
     let (start, removed, sizes) = stage.runtime.block_on(async {
-        for n in 0..KEYS {
-            new_key(&*store, n, DAY).await;
-        }
+        fill(&store, KEYS).await;
         let start = bytes(stage);
         let ends = Arc::new(AtomicBool::new(false));
         let sweeper = tokio::spawn(sweep(Arc::clone(&store), Arc::clone(&ends)));
         let (next, mut sizes) = (Arc::new(AtomicU64::new(0)), Vec::new());
         // In steps, so that growth that goes on is told from growth that has ended.
-        for step in 1..=4 {
-            let until = stage.plan.operations / 4 * step;
-            next.store(stage.plan.operations / 8 * (step - 1), Ordering::Relaxed);
+        let quarter = stage.plan.operations / QUARTERS;
+        for step in 0..QUARTERS {
+            // Those who were one too many at the end of the last quarter left gaps in the numbers.
+            next.store(quarter * step, Ordering::Relaxed);
+            let until = quarter * step + quarter / 2;
             let task = |index| work(Arc::clone(&store), index, Arc::clone(&next), until);
             let tasks: Vec<_> = (0..TASKS as u64).map(task).map(tokio::spawn).collect();
             for task in tasks {
@@ -104,16 +108,21 @@ pub(crate) fn cases(stage: &Stage<'_>) -> Vec<Case> {
     ));
     drop(store);
     stage.forget(SCHEMA);
-    let last = sizes[sizes.len() - 1];
-    let times = format!("PostgreSQL, its size after {} operations", stage.plan.operations);
+    let largest = |sizes: &[f64]| sizes.iter().copied().fold(0.0, f64::max);
+    let (first, second) = sizes.split_at(sizes.len() / 2);
     vec![
         Case::new(
             "PostgreSQL, bytes a key under load; beside the first",
             "B",
-            &mut [by_key(last)],
+            &mut [by_key(largest(second))],
             &mut [by_key(start)],
             Bar::None,
         ),
-        Case::alone(times, "x", &mut [last / start], Bar::AtMost(TIMES_MAX)),
+        Case::alone(
+            "PostgreSQL, growth in the second half of that load",
+            "x",
+            &mut [largest(second) / largest(first)],
+            Bar::AtMost(GROWTH_MAX),
+        ),
     ]
 }

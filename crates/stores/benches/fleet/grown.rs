@@ -52,13 +52,13 @@ pub(crate) fn cases(stage: &Stage<'_>) -> Vec<Case> {
         let begun = Instant::now();
         runtime.block_on(fill(&stage.postgres.url(), filled, size));
         filled = size;
-        stage.postgres.ask(&format!("VACUUM (ANALYZE) {GROWN}.slots"));
-        stage.postgres.ask("CHECKPOINT");
+        stage.order(&format!("VACUUM (ANALYZE) {GROWN}.slots"));
+        stage.order("CHECKPOINT");
         say(&format!("{size} records after {:.0} s", begun.elapsed().as_secs_f64()));
         let (mut ours, mut start) = (Vec::new(), Vec::new());
         for round in 0..=stage.plan.rounds {
             let rate = new_keys(runtime, &grown, &keys, stage.plan.span);
-            stage.postgres.ask(&format!("TRUNCATE {EMPTY}.slots"));
+            stage.order(&format!("TRUNCATE {EMPTY}.slots"));
             let beside = new_keys(runtime, &empty, &other, stage.plan.span);
             say(&format!("round {round}: {size} records {rate:.0}/s; empty {beside:.0}/s"));
             if round > 0 {

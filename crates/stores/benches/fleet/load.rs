@@ -143,6 +143,22 @@ pub(crate) async fn new_key(store: &impl Slots, n: u64, retention: Duration) {
     won(&store.swap(Some(version), done).await.expect("completed").value);
 }
 
+/// Claims and completes the operations from 0 to `count`, many at once.
+pub(crate) async fn fill<S: Slots + Send + Sync + 'static>(store: &Arc<S>, count: u64) {
+    let task = |index| {
+        let store = Arc::clone(store);
+        async move {
+            for n in (index..count).step_by(TASKS) {
+                new_key(&*store, n, DAY).await;
+            }
+        }
+    };
+    let tasks: Vec<_> = (0..TASKS as u64).map(task).map(tokio::spawn).collect();
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+}
+
 pub(crate) fn won(swap: &Swap) {
     match swap {
         Swap::Won(_) => {}

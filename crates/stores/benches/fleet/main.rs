@@ -89,10 +89,14 @@ impl Stage<'_> {
         self.runtime.block_on(made).expect("the server runs");
     }
 
+    /// Carries out a statement whose answer does not matter.
+    fn order(&self, sql: &str) {
+        drop(self.postgres.ask(sql));
+    }
+
     /// Removes a schema, so that what comes next has the server to itself.
     fn forget(&self, schema: &str) {
-        self.postgres
-            .ask(&format!("SET client_min_messages = warning; DROP SCHEMA {schema} CASCADE"));
+        self.order(&format!("SET client_min_messages = warning; DROP SCHEMA {schema} CASCADE"));
     }
 }
 

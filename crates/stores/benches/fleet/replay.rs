@@ -12,7 +12,7 @@ use onetake_core::Address;
 use onetake_engine::Slots;
 use onetake_stores::Postgres;
 
-use crate::load::{DAY, address, new_key, rate};
+use crate::load::{address, fill, rate};
 use crate::report::{Bar, Case, median};
 use crate::{Stage, TASKS, WORKERS, float, say};
 
@@ -59,17 +59,7 @@ pub(crate) fn cases(stage: &Stage<'_>) -> Vec<Case> {
         // A store of its own, so that no pulse of it falls into the time that is looked at.
         let schema = format!("replays{round}");
         let store = Arc::new(stage.store(&schema));
-        runtime.block_on(async {
-            let tasks: Vec<_> = (0..KEYS)
-                .map(|n| {
-                    let store = Arc::clone(&store);
-                    tokio::spawn(async move { new_key(&*store, n, DAY).await })
-                })
-                .collect();
-            for task in tasks {
-                task.await.expect("no panic");
-            }
-        });
+        runtime.block_on(fill(&store, KEYS));
         let addresses: Vec<_> = (0..KEYS).map(address).collect();
         let then = stage.postgres.ask("SELECT clock_timestamp()");
         let started = Instant::now();

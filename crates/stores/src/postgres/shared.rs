@@ -1,5 +1,6 @@
 //! What the parts of a store share: its name among the nodes, its claims, and its statements.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use onetake_core::Record;
@@ -83,6 +84,13 @@ pub(super) struct Sql {
     /// What `begin` sets, for transactions that the driver begins.
     pub(super) settings: String,
     pub(super) swaps: String,
+    /// The same as a function that each connection of the server keeps, with its plan: planning the
+    /// statement takes longer than carrying it out.
+    pub(super) call: String,
+    /// Begins a transaction, and makes that function in it.
+    pub(super) begin_making: String,
+    /// Whether the function can be used.
+    pub(super) calls: AtomicBool,
     pub(super) reads: String,
     pub(super) beat: String,
     pub(super) keep: String,
@@ -113,10 +121,19 @@ impl Sql {
              SET LOCAL enable_mergejoin = off; SET LOCAL enable_bitmapscan = off; \
              SET LOCAL jit = off; SET LOCAL lock_timeout = '1s'{sync}"
         );
+        let swaps = swaps(s, &channel);
+        let name = format!("pg_temp.onetake_{:016x}", xxh3_64(swaps.as_bytes()));
         Self {
             begin: format!("BEGIN; {settings}"),
             settings,
-            swaps: swaps(s, &channel),
+            call: format!(
+                "SELECT * FROM {name}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+                 AS r(now bigint, slot bytea, since bigint, until bigint, told bigint)"
+            ),
+            begin_making: format!("BEGIN; {}", function(&name, &swaps)),
+            // It is a transaction of its own, which has nobody to set how it is committed.
+            calls: AtomicBool::new(server.syncs),
+            swaps,
             reads: format!(
                 "SELECT {NOW}, {COLUMNS} FROM unnest($1::bytea[]) WITH ORDINALITY AS i(slot, place)
                  LEFT JOIN {s}.slots s ON s.slot = i.slot
@@ -163,6 +180,22 @@ impl Sql {
     }
 }
 
+/// A function that carries out `swaps` with a plan that is made once, by the settings of every
+/// batch. It belongs to one connection of the server and ends with it, so it is none of the things
+/// that have to be migrated, and a pooler may hand the connection to anybody: by its name, which is
+/// that of its text, it means the same to all.
+fn function(name: &str, swaps: &str) -> String {
+    format!(
+        "CREATE OR REPLACE FUNCTION {name}(bytea[], uuid[], uuid[], uuid[], smallint[], bigint[],
+            bigint[], bytea[], uuid, bigint[])
+         RETURNS SETOF record LANGUAGE plpgsql
+         SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+         SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+         SET lock_timeout = '1s'
+         AS $function$ BEGIN RETURN QUERY {swaps}; END $function$"
+    )
+}
+
 /// All swaps of a batch: those that expect nothing are inserted, the others updated where what they
 /// expect is there. Whoever waits for one of them in another process is told, once for all.
 fn swaps(s: &str, channel: &str) -> String {
@@ -195,4 +228,33 @@ fn swaps(s: &str, channel: &str) -> String {
          SELECT now, slot, since, until, (SELECT count(*) FROM told)
          FROM clock LEFT JOIN done ON true"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    fn sql(schema: &str, syncs: bool) -> Sql {
+        Sql::new(schema, &Server { syncs, ranges: true })
+    }
+
+    #[test]
+    fn a_function_that_means_something_else_has_another_name() {
+        let (one, other) = (sql("one", true), sql("other", true));
+        assert_ne!(one.call, other.call);
+        assert_eq!(one.call, sql("one", true).call);
+        assert!(
+            one.begin_making.contains("one.slots") && other.begin_making.contains("other.slots")
+        );
+    }
+
+    #[test]
+    fn a_batch_that_has_to_ask_for_its_sync_is_no_call() {
+        assert!(sql("one", true).calls.load(Ordering::Relaxed));
+        let asks = sql("one", false);
+        assert!(!asks.calls.load(Ordering::Relaxed));
+        assert!(asks.begin.contains("synchronous_commit = on"));
+    }
 }

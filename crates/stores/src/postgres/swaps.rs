@@ -9,14 +9,17 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use onetake_core::{Draft, Record, Timestamp, Verdict, Version, judge};
 use onetake_engine::{Reply, Stamped, StoreError, Swap};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
-use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error, Row};
 use uuid::Uuid;
 
 use super::link::{self, Failed, Link};
@@ -78,6 +81,8 @@ pub(super) async fn write(
     loop {
         if later.is_empty() {
             let wake = if renewals.is_empty() { look_at } else { beat_at.min(look_at) };
+            // Whoever was just told may ask for more at once: with that the next batch is larger.
+            yield_now().await;
             // Swaps go on; renewals wait for each other, because one beat is enough for all.
             if let Ok(0) = timeout_at(wake, ops.recv_many(&mut batch, BATCH_MAX)).await {
                 return;
@@ -216,13 +221,7 @@ async fn write_all(shared: &Shared, client: &Client, swaps: &[Swapping]) -> Resu
         (&shared.node as _, Type::UUID),
         (&names as _, Type::INT8_ARRAY),
     ];
-    let rows = client.query_typed(&shared.sql.swaps, &types);
-    // Sent one behind the other without waiting, so a batch is one round trip.
-    let (begun, rows, ended) =
-        tokio::join!(client.batch_execute(&shared.sql.begin), rows, client.batch_execute("COMMIT"));
-    begun.map_err(|error| link::judge(&error))?;
-    let rows = rows.map_err(|error| link::judge(&error))?;
-    ended.map_err(|error| link::judge(&error))?;
+    let rows = send(shared, client, &types).await.map_err(|error| link::judge(&error))?;
     let now = rows.first().map_or(0, |row| row.get(0));
     shared.note_now(now);
     let slots = rows.iter().filter_map(|row| {
@@ -230,6 +229,55 @@ async fn write_all(shared: &Shared, client: &Client, swaps: &[Swapping]) -> Resu
         slot.map(|slot| (slot, row.get(2), row.get(3)))
     });
     Ok(Wrote { now, slots: slots.collect() })
+}
+
+type Typed<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// Sends a batch, which is one transaction and one round trip.
+async fn send(shared: &Shared, client: &Client, types: &[Typed<'_>]) -> Result<Vec<Row>, Error> {
+    let sql = &shared.sql;
+    if sql.calls.load(Ordering::Relaxed) {
+        match client.query_typed(&sql.call, types).await {
+            Err(error) if is_missing(&error) => {}
+            called => return called,
+        }
+        // Nothing was written. In one transaction, so that a pooler does not part the two.
+        match within(client, &sql.begin_making, &sql.call, types).await {
+            Err(error) if is_forbidden(&error) => sql.calls.store(false, Ordering::Relaxed),
+            called => return called,
+        }
+    }
+    within(client, &sql.begin, &sql.swaps, types).await
+}
+
+/// One statement in a transaction that begins with `first`, all sent without waiting.
+async fn within(
+    client: &Client,
+    first: &str,
+    sql: &str,
+    types: &[Typed<'_>],
+) -> Result<Vec<Row>, Error> {
+    let (begun, rows, ended) = tokio::join!(
+        client.batch_execute(first),
+        client.query_typed(sql, types),
+        client.batch_execute("COMMIT"),
+    );
+    begun?;
+    let rows = rows?;
+    ended?;
+    Ok(rows)
+}
+
+/// Whether this connection of the server does not have the function yet.
+fn is_missing(error: &Error) -> bool {
+    let missing = [SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME];
+    error.code().is_some_and(|code| missing.contains(code))
+}
+
+/// Whether we may not make functions for ourselves, or the server has no language for them.
+fn is_forbidden(error: &Error) -> bool {
+    let forbidden = [SqlState::INSUFFICIENT_PRIVILEGE, SqlState::UNDEFINED_OBJECT];
+    error.code().is_some_and(|code| forbidden.contains(code))
 }
 
 /// Says what was written, and finds out about the rest.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use onetake_engine::StoreError;
 use redis::Value;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::yield_now;
 
 use super::address::Source;
 use super::link::{Failed, Link, Running, is_final};
@@ -59,6 +60,8 @@ pub(super) async fn work(shared: Arc<Shared>, mut ops: mpsc::Receiver<Op>, link:
     loop {
         let room = Arc::clone(&under_way).acquire_owned().await;
         let room = room.expect("invariant: it is never closed");
+        // Whoever was just told may ask for more at once: with that the next batch is larger.
+        yield_now().await;
         let Some(batch) = next(&mut ops, &mut waiting, batch_max).await else { return };
         if link.as_ref().is_none_or(Link::is_broken) {
             link = match shared.connect().await {
