@@ -13,6 +13,7 @@ mod cells;
 mod fresh;
 mod grown;
 mod load;
+mod redis_loss;
 #[path = "../../tests/redis_server/mod.rs"]
 mod redis_server;
 mod redis_swaps;
@@ -131,6 +132,7 @@ fn main() {
     }
     if is_wanted("redis") {
         cases.extend(redis_swaps::cases(&plan, &runtime));
+        cases.extend(redis_loss::cases(&plan, &runtime));
     }
     if is_wanted("bloat") {
         cases.extend(bloat::cases(&stage));

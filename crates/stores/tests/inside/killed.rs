@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
+use std::sync::OnceLock;
 
 use onetake_core::Key;
 use onetake_stores::crash_point;
@@ -40,7 +41,9 @@ fn wait_for<T>(future: impl Future<Output = T>) -> T {
 
 /// A database of a test's own.
 fn database(name: &str) -> String {
-    let server = Server::shared();
+    // As in production: what is acknowledged is synced.
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    let server = SERVER.get_or_init(|| Server::start(&[]));
     let create = format!("CREATE DATABASE {name}");
     wait_for(async { connect(&server.url()).await.batch_execute(&create).await.unwrap() });
     format!("{}/{name}", server.url().trim_end_matches("/postgres"))

@@ -44,7 +44,7 @@ impl Place {
         let server = tokio::task::spawn_blocking(Server::shared).await.unwrap();
         let (url, number) = (server.url(), PLACES.fetch_add(1, Ordering::SeqCst));
         let schema = format!("inside_{number}");
-        let options = PostgresOptions::new().schema(&schema);
+        let options = PostgresOptions::new().accept_loss(true).schema(&schema);
         let store = Arc::new(Postgres::open(&url, options).await.unwrap());
         let inside = Inside::named("count").unwrap().in_schema(&schema).unwrap();
         let scope = Scope::tenant_named("acme").unwrap();
