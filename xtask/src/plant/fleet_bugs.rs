@@ -14,8 +14,8 @@ pub(super) const FLEET_BUGS: &[Planted] = &[
         story: "A node that lives and renews loses its claims to whoever asks.",
         edits: &[Edit {
             file: "crates/stores/src/postgres/swaps.rs",
-            find: "    if Found::renewal_of(beat.first().map(|row| row.get(0))) != expected.renewal {\n",
-            replace: "    if Found::renewal_of(beat.first().map(|row| row.get(0))) == 0 {\n",
+            find: "map(|row| row.get(0))) != expected.renewal {\n",
+            replace: "map(|row| row.get(0))) == 0 {\n",
         }],
         package: PACKAGE,
         target: POSTGRES,
@@ -27,8 +27,8 @@ pub(super) const FLEET_BUGS: &[Planted] = &[
         story: "An operation whose owner fell silent stays in flight as long as its node lives.",
         edits: &[Edit {
             file: "crates/stores/src/postgres/swaps.rs",
-            find: "            pulse::let_go(&shared, &mut link, |slot| mine.has(slot)).await;\n",
-            replace: "            pulse::let_go(&shared, &mut link, |slot| !mine.has(slot)).await;\n",
+            find: "let_go(&shared, &mut link, |slot| mine.has(slot)).await;\n",
+            replace: "let_go(&shared, &mut link, |slot| slot.is_empty()).await;\n",
         }],
         package: PACKAGE,
         target: POSTGRES,
@@ -79,7 +79,7 @@ pub(super) const FLEET_BUGS: &[Planted] = &[
         story: "What never reached the standby is acknowledged, and lost with the primary.",
         edits: &[Edit {
             file: "crates/stores/src/postgres/link.rs",
-            find: "            Ok(_) if self.warned.swap(false, Ordering::SeqCst) => Err(Failed::Unsure),\n",
+            find: "Ok(_) if self.warned.swap(false, Ordering::SeqCst) => Err(Failed::Unsure),\n",
             replace: "",
         }],
         package: PACKAGE,

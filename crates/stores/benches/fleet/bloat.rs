@@ -1,9 +1,9 @@
 //! What a table weighs after few keys have been claimed, completed, expired and swept over and over
 //! again, beside what it weighed when each of them had been written once.
 //!
-//! Vacuum goes on by itself; nobody helps it. Between two of its rounds a table has to hold what was
-//! removed meanwhile, so under load it is larger than at first. What it must not do is to go on
-//! growing.
+//! Vacuum goes on by itself; nobody helps it. Between two of its rounds a table has to hold what
+//! was removed meanwhile, so under load it is larger than at first. What it must not do is to go
+//! on growing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

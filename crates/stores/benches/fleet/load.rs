@@ -92,13 +92,13 @@ pub(crate) fn for_span(span: Duration) -> impl Fn() -> bool + Clone + Send + 'st
 
 /// As many tasks as in every case, each of which does `one` thing after the other for `span`. Gives
 /// how many things a second.
-pub(crate) fn rate<F: Future<Output = ()> + Send>(
+pub(crate) fn rate<F>(
     runtime: &Runtime,
     span: Duration,
     mut one: impl FnMut(usize) -> Box<dyn FnMut() -> F + Send>,
 ) -> f64
 where
-    F: 'static,
+    F: Future<Output = ()> + Send + 'static,
 {
     let (goes_on, started) = (for_span(span), Instant::now());
     let task = |index| {
