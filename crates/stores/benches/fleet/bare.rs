@@ -20,8 +20,6 @@ use crate::{Stage, TASKS, float};
 
 /// The time of the database in milliseconds, as the store asks for it.
 const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
-/// Rows of each kind in one statement.
-const ROWS: u64 = TASKS as u64;
 /// So that the batch is never joined by reading the table.
 const PINNED: &str = "SET enable_seqscan = off; SET enable_hashjoin = off;
     SET enable_mergejoin = off; SET enable_bitmapscan = off; SET jit = off;
@@ -126,10 +124,12 @@ impl<'a> Columns<'a> {
 struct Full {
     client: Client,
     both: Statement,
+    /// Rows of each kind in one statement.
+    rows: u64,
 }
 
 impl Full {
-    async fn open(url: String, schema: &str) -> Self {
+    async fn open(url: String, schema: &str, rows: u64) -> Self {
         let client = connect(&url).await;
         client.batch_execute(PINNED).await.expect("settings");
         let both = format!(
@@ -148,7 +148,7 @@ impl Full {
              SELECT (SELECT count(*) FROM inserted), (SELECT count(*) FROM updated)"
         );
         let both = client.prepare(&both).await.expect("a statement");
-        Self { client, both }
+        Self { client, both, rows }
     }
 
     /// Claims `claims`, and completes what was claimed before.
@@ -182,7 +182,7 @@ impl Full {
     async fn work(&self, keys: &AtomicU64, goes_on: impl Fn() -> bool) -> u64 {
         let (mut claimed, mut count): (Vec<u64>, _) = (Vec::new(), 0);
         while goes_on() || !claimed.is_empty() {
-            let begins = if goes_on() { ROWS } else { 0 };
+            let begins = if goes_on() { self.rows } else { 0 };
             let first = keys.fetch_add(begins, Ordering::Relaxed);
             let new: Vec<_> = (first..first + begins).collect();
             let mut claims: Vec<_> =
@@ -211,9 +211,11 @@ pub(crate) struct Batched {
 }
 
 impl Batched {
-    pub(crate) fn open(stage: &Stage<'_>, schema: &str, count: usize) -> Self {
+    /// `count` connections, with `rows` of each kind in every statement.
+    pub(crate) fn open(stage: &Stage<'_>, schema: &str, count: usize, rows: u64) -> Self {
         stage.tables(schema);
-        let one = |_| Arc::new(stage.runtime.block_on(Full::open(stage.postgres.url(), schema)));
+        let one =
+            |_| Arc::new(stage.runtime.block_on(Full::open(stage.postgres.url(), schema, rows)));
         Self { connections: (0..count).map(one).collect(), keys: Arc::default() }
     }
 

@@ -92,14 +92,11 @@ pub(crate) fn for_span(span: Duration) -> impl Fn() -> bool + Clone + Send + 'st
 
 /// As many tasks as in every case, each of which does `one` thing after the other for `span`. Gives
 /// how many things a second.
-pub(crate) fn rate<F>(
+pub(crate) fn rate<F: Future<Output = ()> + Send + 'static>(
     runtime: &Runtime,
     span: Duration,
     mut one: impl FnMut(usize) -> Box<dyn FnMut() -> F + Send>,
-) -> f64
-where
-    F: Future<Output = ()> + Send + 'static,
-{
+) -> f64 {
     let (goes_on, started) = (for_span(span), Instant::now());
     let task = |index| {
         let (goes_on, mut one) = (goes_on.clone(), one(index));
