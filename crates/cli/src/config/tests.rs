@@ -633,7 +633,7 @@ fn x11_secrets_are_resolved_and_never_shown() {
     assert_eq!(refused.lines().count(), 2, "{refused}");
     assert!(!refused.contains("hunter2"), "{refused}");
     let in_the_file = "[admin]\ntoken = \"hunter2\"\n[[tenant]]\nname = \"a\"\n\
-                       keys = [\"hunter2\"]\n[store]\nurl = \"postgres://u:hunter2@x\"\n";
+                       keys = [\"hunter2\"]\n[store]\nurl = \"sqlite://u:hunter2@x\"\n";
     let mut problems = Problems::of("onetake.toml", in_the_file.to_owned());
     let table = tree::parse(&mut problems);
     let written = Written::read(&table, &mut problems);
