@@ -51,7 +51,7 @@ pub(crate) struct Edit {
 }
 
 /// Of how many shares `cargo xtask test` plants one; each takes minutes.
-const SHARES: usize = 3;
+const SHARES: usize = 6;
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Args {
