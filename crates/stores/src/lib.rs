@@ -24,4 +24,6 @@ pub use embedded::{
     Bounds, Embedded, FrontLimits, OnLoss, OpenError, Options, QueueLimits, inspect, upkeep,
 };
 #[cfg(feature = "postgres")]
-pub use postgres::{Postgres, PostgresError, PostgresOptions, PostgresStats, inside};
+pub use postgres::{
+    Postgres, PostgresError, PostgresOptions, PostgresStats, inside, is_schema_name,
+};

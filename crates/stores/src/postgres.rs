@@ -45,10 +45,9 @@ use self::ledger::Asked;
 use self::link::{Dial, Failed, Link};
 use self::listen::Watched;
 use self::looks::Look;
-pub use self::options::PostgresOptions;
+pub use self::options::{PostgresOptions, is_schema_name};
 use self::own::Own;
 use self::pulse::Renewing;
-use self::rows::time;
 use self::schema::SchemaError;
 use self::shared::{LIVES_WITHIN, NOW, Shared, Sql};
 use self::swaps::{Op, Part};
@@ -196,7 +195,7 @@ impl Postgres {
     /// # Errors
     /// A [`PostgresError`] that says what is in the way.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, PostgresError> {
-        if !options.has_schema_name() {
+        if !is_schema_name(&options.schema) {
             return Err(PostgresError::SchemaName);
         }
         let dial_up = dial(url, &options)?;
@@ -265,7 +264,7 @@ impl Postgres {
         options: &PostgresOptions,
         dry_run: bool,
     ) -> Result<Vec<&'static str>, PostgresError> {
-        if !options.has_schema_name() {
+        if !is_schema_name(&options.schema) {
             return Err(PostgresError::SchemaName);
         }
         let mut link = Link::new(dial(url, options)?);
@@ -371,13 +370,13 @@ impl Slots for Postgres {
             self.shared.tally.admit(rows::tenant_of(&slot))?;
         }
         let to = self.writer(&slot);
-        let unsure = || Ok(Stamped { now: time(0), value: Swap::Unknown });
+        let unsure = || Failed::Unsure.reply(Swap::Unknown);
         Self::ask(to, |ear| Op::Swap { expected, next, ear }, unsure).await
     }
 
     async fn renew(&self, slot: &Slot, expected: Version, lease: Duration) -> Reply<Swap> {
         let slot = rows::key(slot);
-        let unsure = || Ok(Stamped { now: time(0), value: Swap::Unknown });
+        let unsure = || Failed::Unsure.reply(Swap::Unknown);
         let to = self.writer(&slot);
         let renewing = |ear| Op::Renew(Renewing { slot, expected, lease, ear });
         Self::ask(to, renewing, unsure).await
@@ -421,7 +420,7 @@ impl Journal for Postgres {
         // One place, one ledger, as far as that goes: fewer locks are waited for.
         let anchor = format!("{:?}", tx.checks().first());
         let to = &self.ledgers[part(anchor.as_bytes(), self.ledgers.len())];
-        let unsure = || Ok(Stamped { now: time(0), value: Commit::Unknown });
+        let unsure = || Failed::Unsure.reply(Commit::Unknown);
         Self::ask(to, |ear| Asked { tx, ear }, unsure).await
     }
 

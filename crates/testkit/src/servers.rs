@@ -302,7 +302,8 @@ impl Pooler {
         let config = format!(
             "[databases]\npostgres = host=127.0.0.1 port={} user=onetake dbname=postgres\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\n\
-             pool_mode = transaction\ndefault_pool_size = {size}\nunix_socket_dir =\n",
+             pool_mode = transaction\ndefault_pool_size = {size}\nunix_socket_dir =\n\
+             ignore_startup_parameters = extra_float_digits\n",
             server.port
         );
         let path = folder.path().join("pgbouncer.ini");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use onetake::engine::OnFull;
-use onetake::stores::Bounds;
+use onetake::stores::{Bounds, is_schema_name};
 use onetake_console::Token;
 use serde::{Serialize, Serializer};
 
@@ -167,14 +167,6 @@ fn bounds_shown<S: Serializer>(bounds: &Bounds, to: S) -> Result<S::Ok, S::Error
     shown.serialize(to)
 }
 
-/// Whether `name` is that of a schema without quotes.
-fn is_schema(name: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    name.len() <= 63
-        && name.starts_with(|c: char| c.is_ascii_lowercase())
-        && name.chars().all(is_plain)
-}
-
 /// Checks `[store]`.
 pub(super) fn store(raw: Store, problems: &mut Problems) -> StoreConfig {
     let given = sure(raw.url);
@@ -215,7 +207,7 @@ pub(super) fn store(raw: Store, problems: &mut Problems) -> StoreConfig {
     });
     let schema = sure(raw.schema);
     let Plain(name) = &schema.value;
-    if !is_schema(name) {
+    if !is_schema_name(name) {
         let what = "is a name of up to 63 lower-case letters, digits and underscores";
         schema.refuse(problems, what);
     }

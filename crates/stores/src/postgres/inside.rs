@@ -62,7 +62,7 @@ pub use self::sqlx::Sqlx;
 use self::take::{Ended, ended, take};
 pub use self::take::{Ending, IntoEnding, Source, Take, Taken};
 use super::rows::Written;
-use super::{PostgresError, PostgresOptions};
+use super::{PostgresError, PostgresOptions, is_schema_name};
 
 /// When to come back while another transaction has the key: nobody can say when it will end.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -120,7 +120,7 @@ impl Inside {
     /// # Errors
     /// [`PostgresError::SchemaName`] when it is no name of a schema.
     pub fn in_schema(mut self, schema: &str) -> Result<Self, PostgresError> {
-        if !PostgresOptions::new().schema(schema).has_schema_name() {
+        if !is_schema_name(schema) {
             return Err(PostgresError::SchemaName);
         }
         self.sql = Arc::new(Sql::new(schema));

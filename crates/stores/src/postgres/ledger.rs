@@ -69,13 +69,7 @@ async fn work(shared: &Shared, link: &mut Link, batch: Vec<Asked>) {
         }
     }
     for asked in batch {
-        let reply = match &failed {
-            Failed::Refused(error) => Err(error.clone()),
-            Failed::Again => Err(StoreError::from(Failed::Again)),
-            Failed::Held => Err(StoreError::from(Failed::Held)),
-            Failed::Unsure => Ok(Stamped { now: time(0), value: Commit::Unknown }),
-        };
-        drop(asked.ear.send(reply));
+        drop(asked.ear.send(failed.reply(Commit::Unknown)));
     }
 }
 

@@ -11,13 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
-use onetake_engine::StoreError;
+use onetake_engine::{Reply, Stamped, StoreError};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_postgres::error::{Severity, SqlState};
-use tokio_postgres::{AsyncMessage, Client, Error, Notification};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, Error, Notification, Row};
 
 use super::address::Address;
+use super::rows::time;
 
 /// Why a batch came to nothing that is known.
 #[derive(Debug)]
@@ -32,15 +34,52 @@ pub(super) enum Failed {
     Unsure,
 }
 
-impl From<Failed> for StoreError {
-    fn from(failed: Failed) -> Self {
-        Self::Unavailable(match failed {
-            Failed::Refused(error) => return error,
-            Failed::Again => "rivals kept getting in each other's way".into(),
-            Failed::Held => "another transaction holds this key".into(),
-            Failed::Unsure => "the connection to the database broke".into(),
+impl Failed {
+    /// What is said to someone who asked for a write: nothing was written, or `unknown`.
+    pub(super) fn reply<T>(&self, unknown: T) -> Reply<T> {
+        match self {
+            // The time is not known either; nobody judges anything by the time of an unknown.
+            Self::Unsure => Ok(Stamped { now: time(0), value: unknown }),
+            Self::Refused(_) | Self::Again | Self::Held => Err(self.error()),
+        }
+    }
+
+    fn error(&self) -> StoreError {
+        StoreError::Unavailable(match self {
+            Self::Refused(error) => return error.clone(),
+            Self::Again => "rivals kept getting in each other's way".into(),
+            Self::Held => "another transaction holds this key".into(),
+            Self::Unsure => "the connection to the database broke".into(),
         })
     }
+}
+
+impl From<Failed> for StoreError {
+    fn from(failed: Failed) -> Self {
+        failed.error()
+    }
+}
+
+/// A value for a statement, and its type.
+pub(super) type Typed<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// One statement in a transaction that begins with `first`. All of it is sent without waiting, so
+/// it is one round trip.
+pub(super) async fn in_one_trip(
+    client: &Client,
+    first: &str,
+    sql: &str,
+    types: &[Typed<'_>],
+) -> Result<Vec<Row>, Error> {
+    let (begun, rows, ended) = tokio::join!(
+        client.batch_execute(first),
+        client.query_typed(sql, types),
+        client.batch_execute("COMMIT"),
+    );
+    begun?;
+    let rows = rows?;
+    ended?;
+    Ok(rows)
 }
 
 /// What an error of a statement, or of a commit, means.

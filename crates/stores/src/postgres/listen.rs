@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_postgres::Notification;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -111,12 +111,13 @@ pub(super) async fn listen(watched: std::sync::Weak<Watched>, dial: Arc<Dial>, c
                 continue;
             }
         };
-        let listening = client.batch_execute(&format!("LISTEN {channel}")).await;
+        let sql = format!("LISTEN {channel}");
+        let listening = timeout(dial.reply_within, client.batch_execute(&sql)).await;
         let Some(open) = watched.upgrade() else { return };
         open.wake_all();
         drop(open);
-        if let Err(error) = listening {
-            tracing::warn!(%error, "the database does not let us listen");
+        if !matches!(listening, Ok(Ok(()))) {
+            tracing::warn!(?listening, "the database does not let us listen");
             sleep(PAUSE).await;
             continue;
         }
@@ -124,7 +125,8 @@ pub(super) async fn listen(watched: std::sync::Weak<Watched>, dial: Arc<Dial>, c
             let said = tokio::select! {
                 said = said.recv() => said,
                 () = sleep(PING_EVERY) => {
-                    if client.batch_execute("").await.is_err() || watched.strong_count() == 0 {
+                    let pong = timeout(dial.reply_within, client.batch_execute("")).await;
+                    if !matches!(pong, Ok(Ok(()))) || watched.strong_count() == 0 {
                         break;
                     }
                     continue;

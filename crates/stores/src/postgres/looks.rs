@@ -15,7 +15,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, IsolationLevel};
 use uuid::Uuid;
 
-use super::link::{self, Failed, Link};
+use super::link::{self, Failed, Link, in_one_trip};
 use super::rows::{self, COLUMNS, time};
 use super::shared::{NOW, Read, Shared};
 
@@ -189,15 +189,8 @@ async fn mark(
     let marked = link
         .work(async |client: &mut Client| {
             let types = [(&slots as _, Type::BYTEA_ARRAY)];
-            let (begun, rows, ended) = tokio::join!(
-                client.batch_execute(&shared.sql.begin),
-                client.query_typed(&shared.sql.mark, &types),
-                client.batch_execute("COMMIT"),
-            );
-            let failed = |error| link::judge(&error);
-            begun.map_err(failed)?;
-            let rows = rows.map_err(failed)?;
-            ended.map_err(failed)?;
+            let rows = in_one_trip(client, &shared.sql.begin, &shared.sql.mark, &types).await;
+            let rows = rows.map_err(|error| link::judge(&error))?;
             Ok(rows.iter().map(|row| row.get(0)).collect::<HashSet<Vec<u8>>>())
         })
         .await;

@@ -120,13 +120,13 @@ impl PostgresOptions {
         self.old_scans = old;
         self
     }
+}
 
-    /// Whether the schema is a name that needs no quotes.
-    pub(super) fn has_schema_name(&self) -> bool {
-        let name = self.schema.as_bytes();
-        let begins = name.first().is_some_and(u8::is_ascii_lowercase);
-        let is_plain =
-            |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'_';
-        begins && name.len() <= SCHEMA_BYTES_MAX && name.iter().all(is_plain)
-    }
+/// Whether `name` names a schema without quotes: up to 63 lower-case letters, digits and
+/// underscores, a letter first.
+#[must_use]
+pub fn is_schema_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
+    begins && name.len() <= SCHEMA_BYTES_MAX && name.chars().all(is_plain)
 }

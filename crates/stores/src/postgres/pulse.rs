@@ -17,10 +17,10 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::link::{self, Failed, Link};
+use super::link::{self, Failed, Link, in_one_trip};
 use super::rows::time;
 use super::shared::{Read, Shared};
-use super::swaps::{Ear, failure, say};
+use super::swaps::{Ear, say};
 
 /// How often a node says that it lives although it renews nothing.
 const IDLE_EVERY: Duration = Duration::from_secs(20);
@@ -80,7 +80,7 @@ pub(super) async fn renew(shared: &Shared, link: &mut Link, renewals: Vec<Renewi
         Ok(beaten) => beaten,
         Err(failed) => {
             for one in ours.into_iter().chain(others) {
-                say(one.ear, failure(&failed));
+                say(one.ear, failed.reply(Swap::Unknown));
             }
             return;
         }
@@ -166,12 +166,9 @@ pub(super) async fn let_go(shared: &Shared, link: &mut Link, is_mine: impl Fn(&[
     ];
     let done = link
         .work(async |client: &mut Client| {
-            let (begun, gone, ended) = tokio::join!(
-                client.batch_execute(&shared.sql.begin),
-                client.query_typed(&shared.sql.let_go, &types),
-                client.batch_execute("COMMIT"),
-            );
-            begun.and(gone.map(drop)).and(ended).map_err(|error| link::judge(&error))
+            let (sql, first) = (&shared.sql.let_go, &shared.sql.begin);
+            let gone = in_one_trip(client, first, sql, &types).await;
+            gone.map(drop).map_err(|error| link::judge(&error))
         })
         .await;
     if done.is_err() {

@@ -7,8 +7,10 @@
 use onetake_core::{Draft, Phase, Record, Slot, Timestamp, Version};
 use onetake_engine::StoreError;
 use tokio_postgres::Row;
+use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use super::link::Typed;
 use super::own::Owned;
 use crate::codec::{decode_record, encode_record};
 use crate::seal::Sealer;
@@ -48,6 +50,45 @@ impl Written {
             body: encode_record(&record, 0, &Sealer::Plain, &slot),
             slot,
         }
+    }
+}
+
+/// Rows as a statement takes them: one array for each column.
+pub(super) struct Arrays<'a> {
+    slots: Vec<&'a [u8]>,
+    writes: Vec<Uuid>,
+    nodes: Vec<Option<Uuid>>,
+    kinds: Vec<i16>,
+    since: Vec<i64>,
+    until: Vec<i64>,
+    bodies: Vec<&'a [u8]>,
+}
+
+impl<'a> Arrays<'a> {
+    /// The claims among them are those of `node`.
+    pub(super) fn of(rows: impl Iterator<Item = &'a Written> + Clone, node: Uuid) -> Self {
+        Self {
+            slots: rows.clone().map(|row| row.slot.as_slice()).collect(),
+            writes: rows.clone().map(|row| row.write).collect(),
+            nodes: rows.clone().map(|row| row.is_claim.then_some(node)).collect(),
+            kinds: rows.clone().map(|row| row.kind).collect(),
+            since: rows.clone().map(|row| row.since).collect(),
+            until: rows.clone().map(|row| row.until).collect(),
+            bodies: rows.map(|row| row.body.as_slice()).collect(),
+        }
+    }
+
+    /// `slot, write, node, kind, since, until, body`.
+    pub(super) fn typed(&self) -> [Typed<'_>; 7] {
+        [
+            (&self.slots, Type::BYTEA_ARRAY),
+            (&self.writes, Type::UUID_ARRAY),
+            (&self.nodes, Type::UUID_ARRAY),
+            (&self.kinds, Type::INT2_ARRAY),
+            (&self.since, Type::INT8_ARRAY),
+            (&self.until, Type::INT8_ARRAY),
+            (&self.bodies, Type::BYTEA_ARRAY),
+        ]
     }
 }
 

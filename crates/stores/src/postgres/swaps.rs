@@ -7,7 +7,7 @@
 //! that node's row; a renewal takes that lock too, so the two can never both win. A swap whose row
 //! somebody else's transaction holds for long is told so, and holds up nobody.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Row};
 use uuid::Uuid;
 
-use super::link::{self, Failed, Link};
+use super::link::{self, Failed, Link, Typed, in_one_trip};
 use super::pulse::{self, Renewing};
-use super::rows::{self, Found, Written, time};
+use super::rows::{self, Arrays, Found, Written, time};
 use super::shared::Shared;
 use super::{listen, part};
 
@@ -150,18 +150,7 @@ pub(super) fn say(ear: Ear, reply: Reply<Swap>) {
 
 fn fail(swaps: Vec<Swapping>, failed: &Failed) {
     for swap in swaps {
-        say(swap.ear, failure(failed));
-    }
-}
-
-/// What is said to someone whose batch failed.
-pub(super) fn failure(failed: &Failed) -> Reply<Swap> {
-    match failed {
-        Failed::Refused(error) => Err(error.clone()),
-        Failed::Again => Err(StoreError::from(Failed::Again)),
-        Failed::Held => Err(StoreError::from(Failed::Held)),
-        // The time is not known either; nobody judges anything by the time of an unknown.
-        Failed::Unsure => Ok(Stamped { now: time(0), value: Swap::Unknown }),
+        say(swap.ear, failed.reply(Swap::Unknown));
     }
 }
 
@@ -191,7 +180,8 @@ async fn swap(shared: &Shared, link: &mut Link, swaps: Vec<Swapping>) {
 /// What was written of a batch: the time, and the rows.
 struct Wrote {
     now: i64,
-    slots: Vec<(Vec<u8>, i64, i64)>,
+    /// Since when and until when, by slot.
+    slots: HashMap<Vec<u8>, (i64, i64)>,
 }
 
 /// Writes what can be written of `swaps`, in one transaction.
@@ -200,38 +190,22 @@ async fn write_all(shared: &Shared, client: &Client, swaps: &[Swapping]) -> Resu
     // In one order for everybody, so that batches wait for each other and never in a circle.
     order.sort_unstable_by(|one, other| one.row.slot.cmp(&other.row.slot));
     let of = |swap: &Swapping| swap.expected.map(|expected| Uuid::from_u128(expected.write));
-    let slots: Vec<_> = order.iter().map(|swap| swap.row.slot.as_slice()).collect();
     let expected: Vec<_> = order.iter().map(|swap| of(swap)).collect();
-    let writes: Vec<_> = order.iter().map(|swap| swap.row.write).collect();
-    let nodes: Vec<_> = order.iter().map(|swap| swap.row.is_claim.then_some(shared.node)).collect();
-    let kinds: Vec<_> = order.iter().map(|swap| swap.row.kind).collect();
-    let since: Vec<_> = order.iter().map(|swap| swap.row.since).collect();
-    let until: Vec<_> = order.iter().map(|swap| swap.row.until).collect();
-    let bodies: Vec<_> = order.iter().map(|swap| swap.row.body.as_slice()).collect();
-    let names: Vec<_> = slots.iter().map(|slot| listen::name(slot)).collect();
-    let types = [
-        (&slots as _, Type::BYTEA_ARRAY),
-        (&expected as _, Type::UUID_ARRAY),
-        (&writes as _, Type::UUID_ARRAY),
-        (&nodes as _, Type::UUID_ARRAY),
-        (&kinds as _, Type::INT2_ARRAY),
-        (&since as _, Type::INT8_ARRAY),
-        (&until as _, Type::INT8_ARRAY),
-        (&bodies as _, Type::BYTEA_ARRAY),
-        (&shared.node as _, Type::UUID),
-        (&names as _, Type::INT8_ARRAY),
-    ];
+    let names: Vec<_> = order.iter().map(|swap| listen::name(&swap.row.slot)).collect();
+    let arrays = Arrays::of(order.iter().map(|swap| &swap.row), shared.node);
+    let [slots, written @ ..] = arrays.typed();
+    let mut types = vec![slots, (&expected as _, Type::UUID_ARRAY)];
+    types.extend(written);
+    types.extend([(&shared.node as _, Type::UUID), (&names as _, Type::INT8_ARRAY)]);
     let rows = send(shared, client, &types).await.map_err(|error| link::judge(&error))?;
     let now = rows.first().map_or(0, |row| row.get(0));
     shared.note_now(now);
     let slots = rows.iter().filter_map(|row| {
         let slot: Option<Vec<u8>> = row.get(1);
-        slot.map(|slot| (slot, row.get(2), row.get(3)))
+        slot.map(|slot| (slot, (row.get(2), row.get(3))))
     });
     Ok(Wrote { now, slots: slots.collect() })
 }
-
-type Typed<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// Sends a batch, which is one transaction and one round trip.
 async fn send(shared: &Shared, client: &Client, types: &[Typed<'_>]) -> Result<Vec<Row>, Error> {
@@ -242,30 +216,12 @@ async fn send(shared: &Shared, client: &Client, types: &[Typed<'_>]) -> Result<V
             called => return called,
         }
         // Nothing was written. In one transaction, so that a pooler does not part the two.
-        match within(client, &sql.begin_making, &sql.call, types).await {
+        match in_one_trip(client, &sql.begin_making, &sql.call, types).await {
             Err(error) if is_forbidden(&error) => sql.calls.store(false, Ordering::Relaxed),
             called => return called,
         }
     }
-    within(client, &sql.begin, &sql.swaps, types).await
-}
-
-/// One statement in a transaction that begins with `first`, all sent without waiting.
-async fn within(
-    client: &Client,
-    first: &str,
-    sql: &str,
-    types: &[Typed<'_>],
-) -> Result<Vec<Row>, Error> {
-    let (begun, rows, ended) = tokio::join!(
-        client.batch_execute(first),
-        client.query_typed(sql, types),
-        client.batch_execute("COMMIT"),
-    );
-    begun?;
-    let rows = rows?;
-    ended?;
-    Ok(rows)
+    in_one_trip(client, &sql.begin, &sql.swaps, types).await
 }
 
 /// Whether this connection of the server does not have the function yet.
@@ -284,8 +240,8 @@ fn is_forbidden(error: &Error) -> bool {
 async fn tell(shared: &Shared, link: &mut Link, swaps: Vec<Swapping>, wrote: Wrote) {
     let (now, mut rest) = (time(wrote.now), Vec::new());
     for swap in swaps {
-        match wrote.slots.iter().find(|(slot, ..)| *slot == swap.row.slot) {
-            Some((_, since, until)) => {
+        match wrote.slots.get(&swap.row.slot) {
+            Some((since, until)) => {
                 let record = settled(shared, &swap, now, *since, *until);
                 say(swap.ear, Ok(Stamped { now, value: Swap::Won(record) }));
             }
@@ -376,12 +332,8 @@ async fn confirm(
     let beaten = link
         .work(async |client: &mut Client| {
             let me = [(&shared.node as _, Type::UUID)];
-            let (begun, beat, ended) = tokio::join!(
-                client.batch_execute(&shared.sql.begin),
-                client.query_typed(&shared.sql.beat, &me),
-                client.batch_execute("COMMIT"),
-            );
-            begun.and(beat.map(drop)).and(ended).map_err(|error| link::judge(&error))
+            let beat = in_one_trip(client, &shared.sql.begin, &shared.sql.beat, &me).await;
+            beat.map(drop).map_err(|error| link::judge(&error))
         })
         .await;
     for (ear, there) in repeated {
@@ -401,7 +353,7 @@ async fn take_over(shared: &Shared, link: &mut Link, swap: Swapping) {
             say(swap.ear, Ok(Stamped { now, value: Swap::Won(record) }));
         }
         Ok(None) => lost(shared, link, vec![swap]).await,
-        Err(failed) => say(swap.ear, failure(&failed)),
+        Err(failed) => say(swap.ear, failed.reply(Swap::Unknown)),
     }
 }
 

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::state::State;
 use crate::postgres::link::{self, Failed};
 use crate::postgres::listen;
-use crate::postgres::rows;
+use crate::postgres::rows::{self, Arrays};
 use crate::postgres::shared::Shared;
 
 /// How many names one notification has room for: 8,000 bytes.
@@ -140,24 +140,9 @@ impl State {
             if all.is_empty() {
                 continue;
             }
-            let slots: Vec<_> = all.iter().map(|one| &one.written.slot).collect();
-            let writes: Vec<_> = all.iter().map(|one| one.written.write).collect();
-            let nodes: Vec<_> =
-                all.iter().map(|one| one.written.is_claim.then_some(shared.node)).collect();
-            let kinds: Vec<_> = all.iter().map(|one| one.written.kind).collect();
-            let since: Vec<_> = all.iter().map(|one| one.written.since).collect();
-            let until: Vec<_> = all.iter().map(|one| one.written.until).collect();
-            let bodies: Vec<_> = all.iter().map(|one| &one.written.body).collect();
-            let types = [
-                (&slots as _, Type::BYTEA_ARRAY),
-                (&writes as _, Type::UUID_ARRAY),
-                (&nodes as _, Type::UUID_ARRAY),
-                (&kinds as _, Type::INT2_ARRAY),
-                (&since as _, Type::INT8_ARRAY),
-                (&until as _, Type::INT8_ARRAY),
-                (&bodies as _, Type::BYTEA_ARRAY),
-                (&now as _, Type::INT8),
-            ];
+            let arrays = Arrays::of(all.iter().map(|one| &one.written), shared.node);
+            let mut types = arrays.typed().to_vec();
+            types.push((&now, Type::INT8));
             let rows = tx.query_typed(&sql, &types).await.map_err(failed)?;
             // Somebody put a record where there was none, and nothing could be locked.
             if rows.len() != all.len() {
