@@ -198,15 +198,8 @@ pub(crate) async fn open(config: &StoreConfig, opening: Opening) -> Result<AnySt
         }
         StoreUrl::Embedded(path) if !Embedded::is_at(path) => Err(OpenError::Missing(path.clone())),
         StoreUrl::Embedded(path) => open_bounded(path, options()?),
-        StoreUrl::Postgres(_) | StoreUrl::Redis(_) if !options()?.keys.is_empty() => {
-            // Stored in the open although a key is configured: nobody would notice.
-            Err(OpenError::NotSupported(
-                "a master key is configured, and only the embedded store seals what it keeps; \
-                 remove the key, and encrypt the disks of the server",
-            ))
-        }
         StoreUrl::Postgres(address) => {
-            let options = of_fleet(config).migrates(opening == Opening::OrNew);
+            let options = of_fleet(config)?.migrates(opening == Opening::OrNew);
             let opened = Postgres::open(address.expose(), options).await;
             let store = opened.map_err(|error| at(address, &error))?;
             Ok(AnyStore::Postgres(Box::new(store), address.clone()))
@@ -214,7 +207,8 @@ pub(crate) async fn open(config: &StoreConfig, opening: Opening) -> Result<AnySt
         StoreUrl::Redis(address) => {
             let options = RedisOptions::new()
                 .prefix(&format!("{}:", config.schema))
-                .accept_loss(config.accept_loss);
+                .accept_loss(config.accept_loss)
+                .keys(master_keys()?);
             let opened = Redis::open(address.expose(), options).await;
             let store = opened.map_err(|error| OpenError::Database {
                 at: address.to_string(),
@@ -230,13 +224,14 @@ pub(crate) async fn open(config: &StoreConfig, opening: Opening) -> Result<AnySt
 fn code_of(error: &RedisError) -> Code {
     match error {
         RedisError::Address | RedisError::Prefix => Code::RequestInvalid,
+        RedisError::Seal(_) => Code::StoreSealed,
         RedisError::Loss(_) | RedisError::Script(_) => Code::StoreUnfit,
         _ => Code::StoreUnavailable,
     }
 }
 
 /// How a store that a fleet shares is used.
-fn of_fleet(config: &StoreConfig) -> PostgresOptions {
+fn of_fleet(config: &StoreConfig) -> Result<PostgresOptions, OpenError> {
     let most = config.bounds;
     let options = PostgresOptions::new()
         .bounds(
@@ -244,11 +239,12 @@ fn of_fleet(config: &StoreConfig) -> PostgresOptions {
             (most.tenant_records_max, most.tenant_bytes_max),
         )
         .schema(&config.schema)
-        .accept_loss(config.accept_loss);
-    match &config.listen_url {
+        .accept_loss(config.accept_loss)
+        .keys(master_keys()?);
+    Ok(match &config.listen_url {
         Some(url) => options.listen_url(url.expose()),
         None => options,
-    }
+    })
 }
 
 fn at(address: &Address, error: &PostgresError) -> OpenError {
@@ -270,7 +266,7 @@ pub(crate) async fn migrate(
             ))
         }
         StoreUrl::Postgres(address) => {
-            let migrated = Postgres::migrate(address.expose(), &of_fleet(config), dry_run).await;
+            let migrated = Postgres::migrate(address.expose(), &of_fleet(config)?, dry_run).await;
             migrated.map_err(|error| at(address, &error))
         }
     }
@@ -281,8 +277,13 @@ fn open_bounded(path: &Path, options: Options) -> Result<AnyStore, OpenError> {
     opened.map(AnyStore::Embedded).map_err(|error| said(path, &error))
 }
 
-/// The settings of an embedded store, with the keys of its seal from the environment.
+/// The settings of an embedded store.
 fn options() -> Result<Options, OpenError> {
+    Ok(Options { keys: master_keys()?, ..Options::default() })
+}
+
+/// The keys of the seal, from the environment or from files that it names.
+fn master_keys() -> Result<Vec<MasterKey>, OpenError> {
     let mut keys = Vec::new();
     for name in [KEY, OLD_KEY] {
         let file = format!("{name}_FILE");
@@ -295,7 +296,7 @@ fn options() -> Result<Options, OpenError> {
         };
         keys.push(key.map_err(|error| OpenError::Key(error.to_string()))?);
     }
-    Ok(Options { keys, ..Options::default() })
+    Ok(keys)
 }
 
 /// What a store says that cannot be opened, as far as commands tell it apart.

@@ -12,6 +12,7 @@ mod ledger;
 mod link;
 mod listen;
 mod looks;
+mod mark;
 mod options;
 mod own;
 mod pulse;
@@ -21,6 +22,7 @@ mod shared;
 mod swaps;
 mod sweep;
 mod tally;
+mod values;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
@@ -53,6 +55,7 @@ use self::shared::{LIVES_WITHIN, NOW, Shared, Sql};
 use self::swaps::{Op, Part};
 use self::sweep::Sweeper;
 use self::tally::Tally;
+use crate::seal::{MasterKey, SealError};
 
 /// Why a PostgreSQL store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -110,6 +113,9 @@ pub enum PostgresError {
         /// The last that this release knows.
         known: i32,
     },
+    /// The tables are sealed otherwise than with the keys that were given.
+    #[error(transparent)]
+    Seal(#[from] SealError),
     /// The tables could not be made.
     #[error("the tables cannot be made or brought up to date: {0}")]
     Schema(#[source] tokio_postgres::Error),
@@ -134,6 +140,7 @@ impl PostgresError {
                 Code::StoreUnavailable
             }
             Self::TooOld { .. } | Self::Forgets { .. } | Self::Plan => Code::StoreUnfit,
+            Self::Seal(_) => Code::StoreSealed,
             Self::Unmigrated | Self::Newer { .. } | Self::Schema(_) => Code::StoreForeign,
         }
     }
@@ -210,12 +217,15 @@ impl Postgres {
         } else if !schema::missing(client, &options.schema).await?.is_empty() {
             return Err(PostgresError::Unmigrated);
         }
+        let seal = mark::agree(client, &options.schema, &options.keys);
+        let seal = Arc::new(within(&options, seal).await?);
         let shared = Shared {
             node: Uuid::now_v7(),
             own: Own::default(),
             front: Front::new(options.front_bytes),
             tally: Tally::new(options.most, options.tenant_most),
             sql: Sql::new(&options.schema, &server),
+            seal,
             clock: Mutex::default(),
         };
         within(&options, fitness::explain(client, &shared.sql)).await?;
@@ -243,6 +253,11 @@ impl Postgres {
         let first = Arc::new(tokio::sync::Mutex::new(first));
         let beating = tokio::spawn(pulse::beat(Arc::downgrade(&shared), Arc::clone(&first)));
         let mut background = vec![beating.abort_handle()];
+        if !options.keys.is_empty() {
+            let (seal, schema) = (Arc::clone(&shared.seal), options.schema.clone());
+            let following = tokio::spawn(mark::follow(seal, Arc::clone(&first), schema));
+            background.push(following.abort_handle());
+        }
         let sweeper = Sweeper::new(first, shared.node, &options.schema, server.ranges);
         let watched = listening.map(|dial| {
             let watched = Arc::new(Watched::default());
@@ -270,11 +285,24 @@ impl Postgres {
         let mut link = Link::new(dial(url, options)?);
         let client = link.client().await.map_err(unreachable)?;
         within(options, fitness::ask(client, options.accept_loss)).await?;
-        Ok(if dry_run {
-            schema::missing(client, &options.schema).await?
-        } else {
-            schema::migrate(client, &options.schema).await?
-        })
+        if dry_run {
+            return Ok(schema::missing(client, &options.schema).await?);
+        }
+        let made = schema::migrate(client, &options.schema).await?;
+        within(options, mark::agree(client, &options.schema, &options.keys)).await?;
+        Ok(made)
+    }
+
+    /// Seals with a new key from now on, in this process at once and in the others when they learn
+    /// of it, within seconds; what older keys sealed stays readable. `master` wraps it: give it to
+    /// all processes before.
+    ///
+    /// # Errors
+    /// [`StoreError::Malformed`] when the store is not sealed; otherwise when the database does not
+    /// answer, or another process changed the key ring to one that this one cannot open.
+    pub async fn rotate(&self, master: &MasterKey) -> Result<(), StoreError> {
+        let mut link = self.sweeper.link.lock().await;
+        mark::rotate(&self.shared.seal, &mut link, &self.shared.sql.schema, master).await
     }
 
     /// The numbers of the store. Nothing is counted: the database keeps estimates.
@@ -357,7 +385,7 @@ fn lost<T>() -> Reply<T> {
 
 impl Slots for Postgres {
     async fn read(&self, slot: &Slot) -> Reply<Option<Arc<Record>>> {
-        let slot = rows::key(slot);
+        let slot = self.shared.key(slot);
         Self::ask(&self.looks, |ear| Look::Slot { slot, ear }, lost).await
     }
 
@@ -365,7 +393,7 @@ impl Slots for Postgres {
         if next.outcome_weight() > Tx::VALUE_BYTES_MAX {
             return Err(StoreError::TooLarge("a value has more than 16 MiB"));
         }
-        let slot = rows::key(next.address.slot());
+        let slot = self.shared.key(next.address.slot());
         if expected.is_none() {
             self.shared.tally.admit(rows::tenant_of(&slot))?;
         }
@@ -375,7 +403,7 @@ impl Slots for Postgres {
     }
 
     async fn renew(&self, slot: &Slot, expected: Version, lease: Duration) -> Reply<Swap> {
-        let slot = rows::key(slot);
+        let slot = self.shared.key(slot);
         let unsure = || Failed::Unsure.reply(Swap::Unknown);
         let to = self.writer(&slot);
         let renewing = |ear| Op::Renew(Renewing { slot, expected, lease, ear });
@@ -387,11 +415,11 @@ impl Slots for Postgres {
     }
 
     fn at_hand(&self, slot: &Slot) -> Option<Stamped<Arc<Record>>> {
-        self.shared.front.look(&rows::key(slot))
+        self.shared.front.look(&self.shared.key(slot))
     }
 
     async fn settled(&self, slot: &Slot) {
-        let slot = rows::key(slot);
+        let slot = self.shared.key(slot);
         let seat = self.watched.as_ref().and_then(|watched| watched.join(&slot));
         let Some((mut watching, is_first)) = seat else { return std::future::pending().await };
         if is_first && !self.mark(slot).await {
@@ -447,7 +475,7 @@ impl Journal for Postgres {
         limit: usize,
     ) -> Reply<Page<Arc<Record>>> {
         let prefix = tenant.map(tenant_prefix).unwrap_or_default();
-        let after = after.map(rows::key);
+        let after = after.map(|slot| self.shared.key(slot));
         Self::ask(&self.looks, |ear| Look::Slots { prefix, after, limit, ear }, lost).await
     }
 

@@ -9,6 +9,7 @@ mod address;
 mod hearing;
 mod lane;
 mod link;
+mod mark;
 mod ops;
 mod options;
 mod settings;
@@ -22,7 +23,7 @@ use std::time::Duration;
 use onetake_core::{Draft, Record, Slot, Timestamp, Version};
 use onetake_engine::{Reply, Slots, Stamped, StoreError, Swap, Swept, Tx};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 use self::address::Source;
 use self::hearing::Hearing;
@@ -34,6 +35,7 @@ pub use self::settings::LossError;
 use self::settings::{Kept, Unfit};
 use self::sweep::Sweeping;
 use self::value::{Written, span_ms};
+use crate::seal::{MasterKey, SealError};
 
 /// Why a Redis store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +56,9 @@ pub enum RedisError {
     /// The server does not run the script that every swap is.
     #[error("redis does not run the script of the store; it must allow EVAL and EVALSHA: {0}")]
     Script(StoreError),
+    /// The store is sealed otherwise than with the keys that were given.
+    #[error(transparent)]
+    Seal(#[from] SealError),
     /// The server may lose what it acknowledges.
     #[error(transparent)]
     Loss(#[from] LossError),
@@ -69,6 +74,8 @@ pub struct Redis {
     hearing: Arc<Hearing>,
     /// Started by the first who waits.
     listener: OnceLock<JoinHandle<()>>,
+    /// Learns of new keys, where there are any.
+    follower: Option<AbortHandle>,
     prefix: String,
     shared: Arc<Shared>,
 }
@@ -84,6 +91,9 @@ impl Drop for Redis {
     fn drop(&mut self) {
         if let Some(listener) = self.listener.get() {
             listener.abort();
+        }
+        if let Some(follower) = &self.follower {
+            follower.abort();
         }
     }
 }
@@ -114,7 +124,11 @@ impl Redis {
         // Nothing to do, but the server knows the script afterwards.
         let ran = first.run::<Op>(&script, &[]).await;
         ran.map_err(|failed| RedisError::Script(failed.of_read()))?;
-        let shared = Arc::new(Shared { source, script, accept_loss: options.accept_loss });
+        let (accept_loss, mark) = (options.accept_loss, mark::key(&options.prefix));
+        let seal = mark::agree(&first, &mark, &options.keys).await?;
+        let shared = Arc::new(Shared { source, script, accept_loss, seal, mark });
+        let follower = (!options.keys.is_empty())
+            .then(|| tokio::spawn(mark::follow(Arc::clone(&shared))).abort_handle());
         let mut first = Some(first);
         let lanes = (0..options.connections).map(|_| {
             let (to, from) = mpsc::channel(options.queue_max);
@@ -129,6 +143,7 @@ impl Redis {
             sweeping: Mutex::default(),
             hearing: Arc::new(Hearing::new(options.watched_max)),
             listener: OnceLock::new(),
+            follower,
             prefix: options.prefix,
             shared,
         })
@@ -158,6 +173,17 @@ impl Redis {
         if !matches!(marked, Ok(Stamped { value: false, .. })) {
             seat.hear().await;
         }
+    }
+
+    /// Seals with a new key from now on, in this process at once and in the others when they learn
+    /// of it, within seconds; what older keys sealed stays readable. `master` wraps it: give it to
+    /// all processes before.
+    ///
+    /// # Errors
+    /// [`StoreError::Malformed`] when the store is not sealed; otherwise when the server does not
+    /// answer, or another process changed the key ring to one that this one cannot open.
+    pub async fn rotate(&self, master: &MasterKey) -> Result<(), StoreError> {
+        mark::rotate(&self.shared, master).await
     }
 
     /// Asks a lane, and waits for its answer.
@@ -190,9 +216,10 @@ impl Redis {
     /// The key of a slot. The digest is of the tenant too, so it is enough.
     fn key(&self, slot: &Slot) -> Vec<u8> {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut key = Vec::with_capacity(self.prefix.len() + 2 * slot.digest().len());
+        let name = self.shared.seal.sealer().name(slot.digest());
+        let mut key = Vec::with_capacity(self.prefix.len() + 2 * name.len());
         key.extend_from_slice(self.prefix.as_bytes());
-        for byte in slot.digest() {
+        for byte in name {
             key.push(DIGITS[usize::from(byte >> 4)]);
             key.push(DIGITS[usize::from(byte & 0xf)]);
         }
@@ -237,7 +264,7 @@ impl Slots for Redis {
         if next.outcome_weight() > Tx::VALUE_BYTES_MAX {
             return Err(StoreError::TooLarge("a value has more than 16 MiB"));
         }
-        let written = Written::of(&next);
+        let written = Written::of(&next, &self.shared.seal.sealer());
         let room = self.room_for(written.body.len())?;
         let address = Arc::clone(&next.address);
         let what = |ear| What::Swap { expected, next, written, ear };

@@ -7,6 +7,8 @@
 //! files would have to be somebody else's.
 
 mod cipher;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) mod joint;
 mod master;
 mod ring;
 
@@ -54,6 +56,15 @@ pub enum SealError {
         /// Which key would open it.
         wrapped_by: KeyId,
     },
+    /// The store is sealed, and no key was given.
+    #[error("the store is sealed; it opens with its master key only")]
+    NoKey,
+    /// A key was given, and the store is not sealed.
+    #[error("the store is not sealed; sealing begins with a new store, or without the key")]
+    NotSealed,
+    /// The key ring in the store is another one than before.
+    #[error("the store has the key ring of another store; what it had before was lost or replaced")]
+    OtherStore,
     /// The wrapped key ring cannot be read.
     #[error("the key ring cannot be read: {0}")]
     Ring(#[from] CodecError),

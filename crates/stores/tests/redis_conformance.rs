@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use onetake_core::{Draft, Record, Verdict, Version, judge};
 use onetake_engine::{Slots, Swap};
+use onetake_stores::seal::MasterKey;
 use onetake_stores::{Redis, RedisOptions};
 use onetake_testkit::make::{LONG, Pen, version};
 use onetake_testkit::{Rig, wait_out};
@@ -24,14 +25,17 @@ struct RedisRig;
 
 static OPENED: AtomicU32 = AtomicU32::new(0);
 
+async fn open(options: RedisOptions) -> Redis {
+    let server = tokio::task::spawn_blocking(Server::shared).await.expect("a server");
+    let prefix = format!("store-{}:", OPENED.fetch_add(1, Ordering::SeqCst));
+    Redis::open(&server.url(), options.prefix(&prefix)).await.expect("a store")
+}
+
 impl Rig for RedisRig {
     type Store = Redis;
 
     async fn open(&self) -> Redis {
-        let server = tokio::task::spawn_blocking(Server::shared).await.expect("a server");
-        let prefix = format!("store-{}:", OPENED.fetch_add(1, Ordering::SeqCst));
-        let options = RedisOptions::new().prefix(&prefix);
-        Redis::open(&server.url(), options).await.expect("a store")
+        open(RedisOptions::new()).await
     }
 
     async fn pass(&self, store: &Redis, span: Duration) {
@@ -40,6 +44,28 @@ impl Rig for RedisRig {
 }
 
 onetake_testkit::slots_conformance!(RedisRig);
+
+/// X11: the same with everything sealed.
+mod sealed {
+    use super::*;
+
+    #[derive(Default)]
+    struct SealedRig;
+
+    impl Rig for SealedRig {
+        type Store = Redis;
+
+        async fn open(&self) -> Redis {
+            super::open(RedisOptions::new().keys(vec![MasterKey::new([7; 32])])).await
+        }
+
+        async fn pass(&self, store: &Redis, span: Duration) {
+            wait_out(store, span).await;
+        }
+    }
+
+    onetake_testkit::slots_conformance!(SealedRig);
+}
 
 /// What a map of records says, by the time of each reply.
 #[derive(Default)]

@@ -256,7 +256,7 @@ async fn a_cluster_keeps_slots_on_all_of_its_masters() {
     assert_eq!(tasks.join_all().await.len(), 60);
     let counts = servers.each_ref().map(Server::count);
     assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
-    assert_eq!(counts.iter().sum::<i64>(), 60);
+    assert_eq!(counts.iter().sum::<usize>(), 60);
     assert!(one.sweep(10).await.unwrap().value.done, "each server forgets on its own");
 
     // A waiter listens to one server, and hears of slots on all of them.

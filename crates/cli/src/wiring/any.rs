@@ -10,6 +10,7 @@ use onetake::engine::{
     Commit, Doc, Document, Entry, Found, Journal, Lane, Memory, Page, Place, Position, Reply,
     Slots, Stamped, StoreError, Swap, Swept, Tx,
 };
+use onetake::stores::seal::MasterKey;
 use onetake::stores::{self, Embedded, Postgres, Redis};
 use onetake_console::{Backup, Rotated, Stats, Upkeep, UpkeepError};
 
@@ -182,21 +183,22 @@ impl Upkeep for AnyStore {
     async fn rotate(&self) -> Result<Rotated, UpkeepError> {
         match self {
             Self::Memory(store) => store.rotate().await,
-            Self::Embedded(store) => rotate(store).await,
-            Self::Postgres(..) | Self::Redis(_) => {
-                Err(UpkeepError::NotSupported("this store is not sealed"))
-            }
+            Self::Embedded(store) => rotate(async |master| store.rotate(master).await).await,
+            Self::Postgres(store, _) => rotate(async |master| store.rotate(master).await).await,
+            Self::Redis(store) => rotate(async |master| store.rotate(master).await).await,
         }
     }
 }
 
 /// Seals with a new key, under the master key that the environment or its file has by now.
-async fn rotate(store: &Embedded) -> Result<Rotated, UpkeepError> {
-    let options = super::options().map_err(|error| UpkeepError::Path(error.to_string()))?;
-    let Some(master) = options.keys.first() else {
+async fn rotate(
+    with: impl AsyncFnOnce(&MasterKey) -> Result<(), StoreError>,
+) -> Result<Rotated, UpkeepError> {
+    let keys = super::master_keys().map_err(|error| UpkeepError::Path(error.to_string()))?;
+    let Some(master) = keys.first() else {
         return Err(UpkeepError::NotSupported("no master key is configured"));
     };
-    store.rotate(master).await?;
+    with(master).await?;
     Ok(Rotated { master: master.id().to_string() })
 }
 

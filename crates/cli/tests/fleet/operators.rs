@@ -122,6 +122,38 @@ fn a_migration_can_be_read_before_it_is_done() {
     assert_eq!((code, said.lines().count()), (Some(0), 1), "{said}");
 }
 
+/// X11: tables that were made with a master key open with nothing else, and their key can be
+/// changed by whoever has it.
+#[test]
+fn x11_a_sealed_database_is_opened_and_rotated_by_those_who_have_its_key() {
+    let (url, schema) = (server().url(), schema());
+    let (key, other) = ("5a".repeat(32), "6b".repeat(32));
+    let typed = |words: &[&str], keys: &[(&str, &str)]| {
+        let env = [keys, &[("ONETAKE_STORE__SCHEMA", schema.as_str())]].concat();
+        let output = onetake(&[words, &["--json", "--store", &url]].concat(), &env);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        assert!(!said.contains(&key), "{said}");
+        (output.status.code(), said)
+    };
+    let (name, old) = ("ONETAKE_STORE__KEY", "ONETAKE_STORE__OLD_KEY");
+    let (code, said) = typed(&["store", "migrate"], &[(name, &key)]);
+    assert_eq!(code, Some(0), "{said}");
+    for keys in [&[][..], &[(name, other.as_str())]] {
+        let (code, said) = typed(&["keys", "list"], keys);
+        assert!(code == Some(5) && said.contains("store_sealed"), "{code:?} {said}");
+    }
+    let (code, said) = typed(&["keys", "list"], &[(name, &key)]);
+    assert_eq!(code, Some(0), "{said}");
+    // The other key takes over, and then opens it alone.
+    let (code, said) = typed(&["store", "rotate"], &[(name, &other), (old, &key)]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = typed(&["keys", "list"], &[(name, &other)]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = typed(&["keys", "list"], &[(name, &key)]);
+    assert!(code == Some(5) && said.contains("store_sealed"), "{said}");
+}
+
 /// The numbers of the database, with and without nodes.
 #[test]
 fn the_numbers_of_the_store_count_its_nodes() {

@@ -42,12 +42,12 @@ mod sql;
 mod sqlx;
 mod take;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use onetake_core::{
     Address, Ask, Asked, Decision, Draft, Grounds, Keeping, Key, NameError, OnInFlight, OnUnknown,
-    Operation, Outcome, Policy, Scope, Settlement, Timestamp, decide,
+    Operation, Outcome, Policy, Record, Scope, Settlement, Timestamp, decide,
 };
 use onetake_engine::{Mint, StoreError};
 use uuid::Uuid;
@@ -61,8 +61,11 @@ use self::sql::Sql;
 pub use self::sqlx::Sqlx;
 use self::take::{Ended, ended, take};
 pub use self::take::{Ending, IntoEnding, Source, Take, Taken};
-use super::rows::Written;
+use super::rows::{self, Written};
 use super::{PostgresError, PostgresOptions, is_schema_name};
+use crate::codec::CodecError;
+use crate::seal::joint::Joint;
+use crate::seal::{MasterKey, Sealer};
 
 /// When to come back while another transaction has the key: nobody can say when it will end.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -77,6 +80,9 @@ pub struct Inside {
     policy: Arc<Policy>,
     sql: Arc<Sql>,
     mint: Arc<Mint>,
+    keys: Arc<[MasterKey]>,
+    /// Known once the tables were asked. What it says of them never changes, but for more keys.
+    seal: Arc<OnceLock<Joint>>,
 }
 
 impl std::fmt::Debug for Inside {
@@ -103,8 +109,9 @@ impl Inside {
     #[must_use]
     pub fn new(operation: Operation) -> Self {
         let sql = Arc::new(Sql::new(&PostgresOptions::default().schema));
-        let inside = Self { operation, policy: Arc::default(), sql, mint: Arc::default() };
-        inside.with_policy(Policy::default())
+        let (policy, mint) = (Arc::default(), Arc::default());
+        let (keys, seal) = (Arc::default(), Arc::default());
+        Self { operation, policy, sql, mint, keys, seal }.with_policy(Policy::default())
     }
 
     /// The operation of this name with the default policy, on the tables in the schema `onetake`.
@@ -124,7 +131,16 @@ impl Inside {
             return Err(PostgresError::SchemaName);
         }
         self.sql = Arc::new(Sql::new(schema));
+        self.seal = Arc::default();
         Ok(self)
+    }
+
+    /// The same operation on tables that are sealed: one of these is the master key of the store.
+    #[must_use]
+    pub fn with_keys(mut self, keys: Vec<MasterKey>) -> Self {
+        self.keys = keys.into();
+        self.seal = Arc::default();
+        self
     }
 
     /// The same operation under `policy`. Of its settings these count: the retention, whether a
@@ -256,10 +272,11 @@ impl Inside {
         ask: &Ask,
     ) -> Result<Step<()>, InsideError<E>> {
         let failed = |error| self.failed(error);
-        let slot = ask.address.slot().to_bytes();
+        let slot = rows::key(ask.address.slot(), &*self.sealer(nested).await?);
         let number = self.number(&slot);
         let (is_taken, look) = nested.take(&self.sql, number, &slot).await.map_err(failed)?;
-        match judge(ask, look) {
+        let record = self.read(nested, &look).await?;
+        match judge(ask, record.as_ref(), look.now) {
             // Without the key nothing may be executed. Everything else is true without it too, and
             // those who only replay must not stand in line for each other.
             Ok(Step::Execute((), _)) if !is_taken => {}
@@ -273,15 +290,51 @@ impl Inside {
             Err(error) if error.is_wait_over() => return Err(refused()),
             Err(error) => return Err(failed(error)),
         }
-        judge(ask, nested.look(&self.sql, &slot).await.map_err(failed)?)
+        let look = nested.look(&self.sql, &slot).await.map_err(failed)?;
+        judge(ask, self.read(nested, &look).await?.as_ref(), look.now)
+    }
+
+    /// What seals and opens records. The first call asks the tables.
+    async fn sealer<N: Steps, E>(&self, nested: &mut N) -> Result<Arc<Sealer>, InsideError<E>> {
+        if let Some(joint) = self.seal.get() {
+            return Ok(joint.sealer());
+        }
+        let joint = Joint::agree(&self.keys, &self.mark(nested).await?)?;
+        Ok(self.seal.get_or_init(|| joint).sealer())
+    }
+
+    async fn mark<N: Steps, E>(&self, nested: &mut N) -> Result<Vec<u8>, InsideError<E>> {
+        let mark = nested.mark(&self.sql).await.map_err(|error| self.failed(error))?;
+        // Tables that were made by hand, and that no store was opened on.
+        mark.ok_or_else(|| InsideError::TablesMissing { schema: self.sql.schema.to_string() })
+    }
+
+    /// The record that was seen. Another process may have sealed it with a key that is to be
+    /// learned first.
+    async fn read<N: Steps, E>(
+        &self,
+        nested: &mut N,
+        look: &Look,
+    ) -> Result<Option<Record>, InsideError<E>> {
+        let Some(found) = &look.found else { return Ok(None) };
+        // No node is nil: every claim is somebody else's here.
+        let mut record = found.record(None, Uuid::nil(), &*self.sealer(nested).await?);
+        if matches!(record, Err(CodecError::NoGeneration { .. })) {
+            let mark = self.mark(nested).await?;
+            self.seal.get().map_or(Ok(()), |joint| joint.learn(&mark))?;
+            record = found.record(None, Uuid::nil(), &*self.sealer(nested).await?);
+        }
+        let corrupt = |error: CodecError| StoreError::Corrupt(error.to_string());
+        Ok(Some(record.map_err(corrupt)?))
     }
 
     /// Finds out whether another transaction left a record that this one cannot see, by writing
     /// one: the database then says that the two clash, and no effect is executed in vain.
     async fn probe<N: Steps, E>(&self, nested: &mut N, ask: &Ask) -> Result<(), InsideError<E>> {
         let row = self.done(ask, Grounds::FIRST, &Outcome::NotKept { status: None });
+        let row = Written::of(&row, &*self.sealer(nested).await?);
         let mut probe = nested.nest().await.map_err(|error| self.failed(error))?;
-        let written = probe.write(&self.sql, &Written::of(&row), None).await;
+        let written = probe.write(&self.sql, &row, None).await;
         self.undo(probe).await?;
         written.map(drop).map_err(|error| self.failed(error))
     }
@@ -316,7 +369,8 @@ impl Inside {
         grounds: Grounds,
         outcome: &Outcome,
     ) -> Result<bool, InsideError<E>> {
-        let row = Written::of(&self.done(ask, grounds, outcome));
+        let sealer = self.sealer(&mut nested).await?;
+        let row = Written::of(&self.done(ask, grounds, outcome), &sealer);
         let expected = grounds.expected.map(|expected| Uuid::from_u128(expected.write));
         match nested.write(&self.sql, &row, expected).await {
             Ok(true) => {
@@ -361,15 +415,16 @@ impl Inside {
 }
 
 /// What the rule says to what was seen.
-fn judge<E>(ask: &Ask, look: Look) -> Result<Step<()>, InsideError<E>> {
-    let Look { now, found } = look;
-    // No node is nil: every claim is somebody else's here.
-    let record = found.map(|found| found.record(None, Uuid::nil())).transpose()?;
-    if record.as_ref().is_some_and(|record| record.address != ask.address) {
+fn judge<E>(
+    ask: &Ask,
+    record: Option<&Record>,
+    now: Timestamp,
+) -> Result<Step<()>, InsideError<E>> {
+    if record.is_some_and(|record| record.address != ask.address) {
         let collision = "the slot holds the record of another address".to_owned();
         return Err(StoreError::Corrupt(collision).into());
     }
-    match decide(ask, record.as_ref(), now) {
+    match decide(ask, record, now) {
         Decision::Execute(grounds) => Ok(Step::Execute((), grounds)),
         Decision::Replay { outcome, .. } => Ok(Step::Replay(Arc::clone(outcome))),
         Decision::Mismatch => Err(InsideError::Mismatch),

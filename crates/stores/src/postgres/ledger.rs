@@ -11,8 +11,8 @@ mod state;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use onetake_core::{Timestamp, Version};
-use onetake_engine::{Check, Commit, Doc, Document, Reply, Stamped, StoreError, Tx, Write};
+use onetake_core::Timestamp;
+use onetake_engine::{Check, Commit, Doc, Reply, Stamped, StoreError, Tx, Write};
 use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Transaction};
@@ -84,12 +84,12 @@ struct Places {
 }
 
 impl Places {
-    fn of<'a>(batch: impl Iterator<Item = &'a Tx>) -> Self {
+    fn of<'a>(shared: &Shared, batch: impl Iterator<Item = &'a Tx>) -> Self {
         let mut places = Self::default();
         for tx in batch {
             for check in tx.checks() {
                 match check {
-                    Check::Slot(slot, _) => drop(places.slots.insert(slot.to_bytes())),
+                    Check::Slot(slot, _) => drop(places.slots.insert(shared.key(slot))),
                     Check::Doc(doc, _) => places.doc(doc),
                     Check::AtLeast(counter, _) => drop(places.counters.insert(counter.0.to_vec())),
                 }
@@ -97,7 +97,7 @@ impl Places {
             for write in tx.writes() {
                 match write {
                     Write::Slot(draft) => {
-                        places.slots.insert(draft.address.slot().to_bytes());
+                        places.slots.insert(shared.key(draft.address.slot()));
                     }
                     Write::Put(doc, _) | Write::Delete(doc) => places.doc(doc),
                     Write::Append(lane, _) | Write::Trim(lane, _) => {
@@ -138,7 +138,7 @@ async fn attempt(
     batch: &[Asked],
 ) -> Result<Outcomes, Failed> {
     let failed = |error| link::judge(&error);
-    let places = Places::of(batch.iter().map(|asked| &asked.tx));
+    let places = Places::of(shared, batch.iter().map(|asked| &asked.tx));
     let tx = client.transaction().await.map_err(failed)?;
     tx.batch_execute(&shared.sql.settings).await.map_err(failed)?;
     let locks = places.locks(&shared.sql.schema);
@@ -146,7 +146,7 @@ async fn attempt(
         "SELECT pg_advisory_xact_lock(h) FROM unnest($1::bigint[]) WITH ORDINALITY AS l(h, n)";
     tx.query_typed(lock, &[(&locks, Type::INT8_ARRAY)]).await.map_err(failed)?;
     let mut state = load(shared, &tx, &places).await?;
-    let commits: Vec<_> = batch.iter().map(|asked| Ok(state.judge(&asked.tx))).collect();
+    let commits: Vec<_> = batch.iter().map(|asked| Ok(state.judge(shared, &asked.tx))).collect();
     state.write(shared, &tx).await?;
     tx.commit().await.map_err(failed)?;
     state.note(shared);
@@ -197,10 +197,8 @@ async fn load(shared: &Shared, tx: &Transaction<'_>, places: &Places) -> Result<
         for row in tx.query_typed(&read, &types).await.map_err(failed)? {
             let at = usize::try_from(row.get::<_, i64>(0) - 1).unwrap_or(usize::MAX);
             let Some(doc) = places.docs.iter().nth(at) else { continue };
-            let write: Uuid = row.get(1);
-            let value: Vec<u8> = row.get(2);
-            let version = Version::of_write(write.as_u128());
-            state.docs.insert(doc.clone(), Some(Document { version, value: value.into() }));
+            let document = shared.document(doc.0, &doc.1, row.get(1), row.get(2));
+            state.docs.insert(doc.clone(), Some(document.map_err(Failed::Refused)?));
         }
     }
     for (table, column, names, into) in [

@@ -4,8 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use bytes::Bytes;
-use onetake_core::{Record, Version};
+use onetake_core::Record;
 use onetake_engine::{
     Doc, Document, Entry, Found, Page, Place, Position, Reply, Stamped, StoreError,
 };
@@ -13,7 +12,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, IsolationLevel};
-use uuid::Uuid;
 
 use super::link::{self, Failed, Link, in_one_trip};
 use super::rows::{self, COLUMNS, time};
@@ -239,12 +237,12 @@ async fn scan(
     let rows = client.query_typed(&sql, &types).await.map_err(|error| link::judge(&error))?;
     let now = time(rows.first().map_or(0, |row| row.get(0)));
     let items = rows.iter().filter_map(|row| {
-        let key: Option<Vec<u8>> = row.get(1);
-        let (write, value): (Uuid, Vec<u8>) = (row.try_get(2).ok()?, row.try_get(3).ok()?);
-        let version = Version::of_write(write.as_u128());
-        Some((Doc { space, key: key?.into() }, Document { version, value: value.into() }))
+        let key: Vec<u8> = row.get::<_, Option<_>>(1)?;
+        let document = shared.document(space, &key, row.get(2), row.get(3));
+        Some(document.map(|document| (Doc { space, key: key.into() }, document)))
     });
-    Ok(Stamped { now, value: page(items.collect(), limit) })
+    let items: Result<Vec<_>, _> = items.collect();
+    Ok(Stamped { now, value: page(items.map_err(Failed::Refused)?, limit) })
 }
 
 async fn scan_slots(
@@ -296,12 +294,11 @@ async fn read_lane(
     let rows = client.query_typed(&sql, &types).await.map_err(|error| link::judge(&error))?;
     let now = time(rows.first().map_or(0, |row| row.get(0)));
     let items = rows.iter().filter_map(|row| {
-        let position: Option<i64> = row.get(1);
-        let (at, value): (i64, Vec<u8>) = (row.try_get(2).ok()?, row.try_get(3).ok()?);
-        let position = Position(u64::try_from(position?).unwrap_or(0));
-        Some(Entry { position, at: time(at), value: Bytes::from(value) })
+        let position: i64 = row.get::<_, Option<_>>(1)?;
+        Some(shared.entry(lane, position, row.get(2), row.get(3)))
     });
-    Ok(Stamped { now, value: page(items.collect(), limit) })
+    let items: Result<Vec<_>, _> = items.collect();
+    Ok(Stamped { now, value: page(items.map_err(Failed::Refused)?, limit) })
 }
 
 /// Everything at one moment: one snapshot for all of it.
@@ -318,7 +315,7 @@ async fn fetch(
     let wanted: Vec<_> = places
         .iter()
         .filter_map(|place| match place {
-            Place::Slot(slot) => Some(slot.to_bytes()),
+            Place::Slot(slot) => Some(shared.key(slot)),
             Place::Doc(_) | Place::Counter(_) | Place::Cursor(_) => None,
         })
         .collect();
@@ -331,18 +328,16 @@ async fn fetch(
     }
     for place in places {
         found.push(match place {
-            Place::Slot(slot) => Found::Slot(slots.get(&slot.to_bytes()).cloned()),
+            Place::Slot(slot) => Found::Slot(slots.get(&shared.key(slot)).cloned()),
             Place::Doc(doc) => {
                 let sql =
                     format!("SELECT write, value FROM {s}.docs WHERE space = $1 AND key = $2");
                 let key = &doc.key[..];
                 let types = [(&doc.space as _, Type::TEXT), (&key as _, Type::BYTEA)];
                 let rows = tx.query_typed(&sql, &types).await.map_err(failed)?;
-                Found::Doc(rows.first().map(|row| {
-                    let (write, value): (Uuid, Vec<u8>) = (row.get(0), row.get(1));
-                    let version = Version::of_write(write.as_u128());
-                    Document { version, value: value.into() }
-                }))
+                let document =
+                    rows.first().map(|row| shared.document(doc.space, key, row.get(0), row.get(1)));
+                Found::Doc(document.transpose().map_err(Failed::Refused)?)
             }
             Place::Counter(name) => {
                 let sql = format!("SELECT value FROM {s}.counters WHERE name = $1");

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::tally::Most;
+use crate::seal::MasterKey;
 
 const GIB: u64 = 1024 * 1024 * 1024;
 
@@ -18,6 +19,7 @@ pub struct PostgresOptions {
     pub(super) reply_within: Duration,
     pub(super) front_bytes: u64,
     pub(super) listen_url: Option<String>,
+    pub(super) keys: Vec<MasterKey>,
     pub(super) accept_loss: bool,
     pub(super) migrates: bool,
     pub(super) old_scans: bool,
@@ -37,6 +39,7 @@ impl Default for PostgresOptions {
             reply_within: Duration::from_secs(10),
             front_bytes: 64 * 1024 * 1024,
             listen_url: None,
+            keys: Vec::new(),
             accept_loss: false,
             migrates: true,
             old_scans: false,
@@ -70,6 +73,15 @@ impl PostgresOptions {
     #[must_use]
     pub fn listen_url(mut self, url: &str) -> Self {
         self.listen_url = Some(url.to_owned());
+        self
+    }
+
+    /// Seals what is stored with a key ring that the first of these keys wraps; the others may open
+    /// it. Sealing begins with new tables, and all who share them need a key. Without one nothing
+    /// is sealed.
+    #[must_use]
+    pub fn keys(mut self, keys: Vec<MasterKey>) -> Self {
+        self.keys = keys;
         self
     }
 

@@ -5,14 +5,13 @@
 //! writes one row for all of its claims: whoever reads a claim of another node joins that row.
 
 use onetake_core::{Draft, Phase, Record, Slot, Timestamp, Version};
-use onetake_engine::StoreError;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::link::Typed;
 use super::own::Owned;
-use crate::codec::{decode_record, encode_record};
+use crate::codec::{CodecError, decode_record, encode_record};
 use crate::seal::Sealer;
 
 /// The columns that [`Found::read`] expects, of `s` and of the node `n` that may be beside it.
@@ -32,7 +31,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    pub(super) fn of(draft: &Draft) -> Self {
+    pub(super) fn of(draft: &Draft, sealer: &Sealer) -> Self {
         let record = draft.clone().at(Timestamp::ZERO);
         let (kind, until) = match &record.phase {
             Phase::Claimed { lease_until } => (1, *lease_until),
@@ -40,14 +39,14 @@ impl Written {
             Phase::Released { until } => (3, *until),
             Phase::Unknown { .. } => (4, Timestamp::ZERO),
         };
-        let slot = draft.address.slot().to_bytes();
+        let slot = key(draft.address.slot(), sealer);
         Self {
             write: Uuid::from_u128(draft.version.write),
             is_claim: matches!(record.phase, Phase::Claimed { .. }),
             kind,
             since: millis(record.since),
             until: millis(until),
-            body: encode_record(&record, 0, &Sealer::Plain, &slot),
+            body: encode_record(&record, 0, sealer, &slot),
             slot,
         }
     }
@@ -157,9 +156,13 @@ impl Found {
     }
 
     /// The record in this row. `own` is what this process knows of it, if it is a claim of ours.
-    pub(super) fn record(&self, own: Option<&Owned>, me: Uuid) -> Result<Record, StoreError> {
-        let decoded = decode_record(&self.body, &Sealer::Plain, &self.slot);
-        let (mut record, _) = decoded.map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    pub(super) fn record(
+        &self,
+        own: Option<&Owned>,
+        me: Uuid,
+        sealer: &Sealer,
+    ) -> Result<Record, CodecError> {
+        let (mut record, _) = decode_record(&self.body, sealer, &self.slot)?;
         record.version = Version::of_write(self.write);
         record.since = time(self.since);
         match &mut record.phase {
@@ -173,10 +176,8 @@ impl Found {
             }
             Phase::Unknown { .. } => {}
         }
-        if record.address.slot().to_bytes() != self.slot {
-            return Err(StoreError::Corrupt(
-                "a record lies under a key that is not its own".into(),
-            ));
+        if key(record.address.slot(), sealer) != self.slot {
+            return Err(CodecError::Malformed("it lies under a key that is not its own"));
         }
         Ok(record)
     }
@@ -213,7 +214,10 @@ pub(super) fn tenant_of(slot: &[u8]) -> &[u8] {
     &slot[..slot.len().saturating_sub(DIGEST_BYTES)]
 }
 
-/// Where `slot` is kept.
-pub(super) fn key(slot: &Slot) -> Vec<u8> {
-    slot.to_bytes()
+/// Where `slot` is kept: under its tenant, by its digest or, where that is sealed, by a keyed hash.
+pub(super) fn key(slot: &Slot, sealer: &Sealer) -> Vec<u8> {
+    let mut bytes = slot.to_bytes();
+    let digest = bytes.len() - DIGEST_BYTES;
+    bytes[digest..].copy_from_slice(&sealer.name(slot.digest()));
+    bytes
 }

@@ -15,9 +15,10 @@ pub(super) struct Step {
     oldest: i32,
 }
 
-pub(super) const STEPS: &[Step] = &[Step {
-    oldest: 1,
-    sql: r#"
+pub(super) const STEPS: &[Step] = &[
+    Step {
+        oldest: 1,
+        sql: r#"
 CREATE TABLE slots (
     slot  bytea PRIMARY KEY,
     write uuid NOT NULL,
@@ -69,7 +70,21 @@ CREATE TABLE cursors (
     position bigint NOT NULL
 ) WITH (fillfactor = 50);
 "#,
-}];
+    },
+    Step {
+        oldest: 2,
+        sql: r"
+-- How values are sealed, as whoever came first decided: by a wrapped key ring, or not at all.
+CREATE TABLE seals (
+    one  boolean PRIMARY KEY DEFAULT true CHECK (one),
+    mark bytea NOT NULL
+);
+-- What is there already is not sealed.
+INSERT INTO seals (mark)
+SELECT '' WHERE EXISTS (SELECT FROM slots) OR EXISTS (SELECT FROM nodes);
+",
+    },
+];
 
 /// Any number; the same in every release.
 const LOCK: i64 = 0x006f_6e65_7461_6b65;

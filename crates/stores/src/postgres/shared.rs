@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use onetake_core::Record;
+use onetake_core::{Draft, Record, Slot};
 use onetake_engine::{Stamped, StoreError};
 use tokio::time::Instant;
 use tokio_postgres::types::Type;
@@ -15,8 +15,9 @@ use super::fitness::Server;
 use super::front::Front;
 use super::link::{self, Failed};
 use super::own::Own;
-use super::rows::{COLUMNS, Found, time};
+use super::rows::{self, COLUMNS, Found, Written, time};
 use super::tally::{Counted, Tally};
+use crate::seal::joint::Joint;
 
 /// What was read of one slot.
 pub(super) type Read = Result<Option<Arc<Record>>, StoreError>;
@@ -28,6 +29,7 @@ pub(super) struct Shared {
     pub(super) front: Front,
     pub(super) tally: Tally,
     pub(super) sql: Sql,
+    pub(super) seal: Arc<Joint>,
     /// The time of the database, and when it was that here.
     pub(super) clock: Mutex<Option<(i64, Instant)>>,
 }
@@ -73,7 +75,18 @@ impl Shared {
     /// The record in a row, as this process sees it.
     pub(super) fn record(&self, found: &Found) -> Result<Arc<Record>, StoreError> {
         let own = self.own.get(&found.slot);
-        found.record(own.as_ref(), self.node).map(Arc::new)
+        let record = found.record(own.as_ref(), self.node, &self.seal.sealer());
+        record.map(Arc::new).map_err(|error| self.seal.refusal(&error))
+    }
+
+    /// Where `slot` is kept.
+    pub(super) fn key(&self, slot: &Slot) -> Vec<u8> {
+        rows::key(slot, &self.seal.sealer())
+    }
+
+    /// What a draft is in a row.
+    pub(super) fn written(&self, draft: &Draft) -> Written {
+        Written::of(draft, &self.seal.sealer())
     }
 }
 

@@ -91,7 +91,7 @@ pub(super) async fn write(
         for op in batch.drain(..) {
             match op {
                 Op::Swap { expected, next, ear } => {
-                    let (row, asked_at) = (Written::of(&next), Instant::now());
+                    let (row, asked_at) = (shared.written(&next), Instant::now());
                     later.push(Swapping { expected, next, row, asked_at, ear });
                 }
                 Op::Renew(renewing) => renewals.push(renewing),

@@ -14,7 +14,8 @@ use tokio::task::yield_now;
 use super::address::Source;
 use super::link::{Failed, Link, Running, is_final};
 use super::ops::Op;
-use super::settings;
+use super::{mark, settings};
+use crate::seal::joint::Joint;
 
 /// The most operations of one batch: the server does nothing else meanwhile.
 const BATCH_MAX: usize = 128;
@@ -34,6 +35,9 @@ pub(super) struct Shared {
     pub(super) source: Source,
     pub(super) script: Running,
     pub(super) accept_loss: bool,
+    pub(super) seal: Joint,
+    /// The key of the mark.
+    pub(super) mark: String,
 }
 
 impl Shared {
@@ -46,6 +50,7 @@ impl Shared {
             let checked = settings::check(&link).await;
             checked.map_err(|error| unavailable(error.to_string()))?;
         }
+        mark::confirm(&self.seal, &link, &self.mark).await?;
         Ok(link)
     }
 }
@@ -75,7 +80,7 @@ pub(super) async fn work(shared: Arc<Shared>, mut ops: mpsc::Receiver<Op>, link:
         let link = link.clone().expect("invariant: it was just made");
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
-            exchange(&link, &shared.script, batch).await;
+            exchange(&link, &shared, batch).await;
             drop(room);
         });
     }
@@ -126,9 +131,9 @@ fn refuse(ops: &mut mpsc::Receiver<Op>, waiting: &mut Vec<Op>, batch: Vec<Op>, e
 /// Sends one batch, and tells everyone in it what came of it. Those whose reply would have made it
 /// too large are sent again behind the others: nothing was done for them. At least one is answered
 /// each time, so this ends.
-async fn exchange(link: &Link, script: &Running, mut batch: Vec<Op>) {
+async fn exchange(link: &Link, shared: &Shared, mut batch: Vec<Op>) {
     while !batch.is_empty() {
-        let replies = match link.run(script, &batch).await {
+        let replies = match link.run(&shared.script, &batch).await {
             Ok(replies) => replies,
             Err(failed) => return batch.into_iter().for_each(|op| op.fail(&failed)),
         };
@@ -139,7 +144,7 @@ async fn exchange(link: &Link, script: &Running, mut batch: Vec<Op>) {
                 again.push(op);
                 continue;
             }
-            let refused = op.tell(replies.now, value);
+            let refused = op.tell(replies.now, value, &shared.seal);
             if refused.is_some_and(|text| is_final(&text)) {
                 link.give_up();
             }

@@ -12,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::link::{Failed, refusal};
 use super::value::{self, Written, version_bytes};
+use crate::seal::joint::Joint;
 
 /// What the script needs of an operation.
 pub(super) trait Asked {
@@ -171,7 +172,7 @@ impl Op {
     }
 
     /// Tells what the script said at `now`. Gives the server's words if it refused.
-    pub(super) fn tell(self, now: Timestamp, value: Value) -> Option<String> {
+    pub(super) fn tell(self, now: Timestamp, value: Value, seal: &Joint) -> Option<String> {
         let said = match Said::of(value) {
             Said::Refused(error, text) => {
                 self.fail(&Failed::Refused(error));
@@ -181,17 +182,21 @@ impl Op {
                 said
             }
         };
-        let slot = &self.slot;
+        // What is there was sealed by whoever wrote it.
+        let record = |value: &[u8]| {
+            let record = value::record(value, &self.slot, &seal.sealer());
+            record.map(Arc::new).map_err(|error| seal.refusal(&error))
+        };
         match self.what {
             What::Swap { next, written, ear, .. } => {
                 let write = |now| Swap::Won(Arc::new(written.at(next, now)));
-                say(ear, swapped(said, slot, now, write));
+                say(ear, swapped(said, record, now, write));
             }
-            What::Renew { ear, .. } => say(ear, swapped(said, slot, now, |_| Swap::Unknown)),
+            What::Renew { ear, .. } => say(ear, swapped(said, record, now, |_| Swap::Unknown)),
             What::Read { ear } => {
                 let found = match said {
                     Said::No => Ok(None),
-                    Said::Other(value) => value::record(&value, slot).map(|it| Some(Arc::new(it))),
+                    Said::Other(value) => record(&value).map(Some),
                     Said::Yes | Said::There(_) | Said::Refused(..) | Said::Unreadable => {
                         Err(Failed::Unsure.of_read())
                     }
@@ -210,11 +215,10 @@ impl Op {
 /// What a swap or a renewal came to.
 fn swapped(
     said: Said,
-    slot: &Slot,
+    record: impl Fn(&[u8]) -> Result<Arc<Record>, StoreError>,
     now: Timestamp,
     written: impl FnOnce(Timestamp) -> Swap,
 ) -> Reply<Swap> {
-    let record = |value: &[u8]| value::record(value, slot).map(Arc::new);
     let value = match said {
         Said::Yes => written(now),
         Said::No => Swap::Lost(None),

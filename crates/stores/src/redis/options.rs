@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use onetake_core::DELIVERY_MAX;
 
+use crate::seal::MasterKey;
+
 /// How a Redis store is used.
 #[derive(Clone)]
 pub struct RedisOptions {
@@ -18,6 +20,7 @@ pub struct RedisOptions {
     pub(super) reply_within: Duration,
     pub(super) grace: Duration,
     pub(super) accept_loss: bool,
+    pub(super) keys: Vec<MasterKey>,
     pub(super) root_certificate: Option<Vec<u8>>,
     pub(super) sentinel_login: Option<(Option<String>, String)>,
 }
@@ -34,6 +37,7 @@ impl Default for RedisOptions {
             reply_within: Duration::from_secs(5),
             grace: DELIVERY_MAX,
             accept_loss: false,
+            keys: Vec::new(),
             root_certificate: None,
             sentinel_login: None,
         }
@@ -119,6 +123,15 @@ impl RedisOptions {
     #[must_use]
     pub fn accept_loss(mut self, is_accepted: bool) -> Self {
         self.accept_loss = is_accepted;
+        self
+    }
+
+    /// Seals what is stored with a key ring that the first of these keys wraps; the others may open
+    /// it. Sealing begins with a new store, and all who share it need a key. Without one nothing is
+    /// sealed.
+    #[must_use]
+    pub fn keys(mut self, keys: Vec<MasterKey>) -> Self {
+        self.keys = keys;
         self
     }
 

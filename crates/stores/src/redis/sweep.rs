@@ -38,7 +38,9 @@ impl Sweeping {
             None => shared.connect().await?,
         };
         if self.found.is_empty() && !shared.source.is_cluster() {
-            self.scan(&link, prefix, limit).await.map_err(|failed| failed.of_read())?;
+            self.scan(&link, prefix, &shared.mark, limit)
+                .await
+                .map_err(|failed| failed.of_read())?;
         }
         let count = self.found.len().min(limit);
         let batch: Vec<_> = self.found.drain(..count).map(Removal).collect();
@@ -49,7 +51,13 @@ impl Sweeping {
         Ok(Stamped { now: replies.now, value: Swept { removed, done } })
     }
 
-    async fn scan(&mut self, link: &Link, prefix: &str, limit: usize) -> Result<(), Failed> {
+    async fn scan(
+        &mut self,
+        link: &Link,
+        prefix: &str,
+        mark: &str,
+        limit: usize,
+    ) -> Result<(), Failed> {
         let mut command = redis::cmd("SCAN");
         command.arg(self.cursor).arg("MATCH").arg(format!("{prefix}*"));
         command.arg("COUNT").arg(limit.clamp(SCAN_MIN, SCAN_MAX));
@@ -57,7 +65,8 @@ impl Sweeping {
         let found = <(u64, Vec<Vec<u8>>)>::from_redis_value(reply);
         let (cursor, keys) = found.map_err(|_| Failed::Unsure)?;
         self.cursor = cursor;
-        self.found = keys.into();
+        // All of them are slots but the mark.
+        self.found = keys.into_iter().filter(|key| key != mark.as_bytes()).collect();
         Ok(())
     }
 }

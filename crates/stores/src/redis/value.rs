@@ -5,7 +5,6 @@
 //! times count from zero. Nothing here talks to a server; `ops.lua` has the layout.
 
 use onetake_core::{Draft, Phase, Record, Slot, Timestamp, Version};
-use onetake_engine::StoreError;
 
 use crate::codec::{CodecError, Reader, decode_record, encode_record};
 use crate::seal::Sealer;
@@ -28,7 +27,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    pub(super) fn of(draft: &Draft) -> Self {
+    pub(super) fn of(draft: &Draft, sealer: &Sealer) -> Self {
         let record = draft.clone().at(Timestamp::ZERO);
         let (kind, until): (&[u8], _) = match &record.phase {
             Phase::Claimed { lease_until } => (b"1", *lease_until),
@@ -36,12 +35,12 @@ impl Written {
             Phase::Released { until } => (b"3", *until),
             Phase::Unknown { .. } => (b"4", Timestamp::ZERO),
         };
-        let place = draft.address.slot().to_bytes();
+        let place = place(draft.address.slot(), sealer);
         Self {
             kind,
             since_ms: span_ms(record.since),
             until_ms: span_ms(until),
-            body: encode_record(&record, 0, &Sealer::Plain, &place),
+            body: encode_record(&record, 0, sealer, &place),
         }
     }
 
@@ -69,6 +68,14 @@ fn set_times(record: &mut Record, since: Timestamp, until: Timestamp) {
     }
 }
 
+/// Where the record of a slot belongs: to its tenant, under the name that its key shows.
+fn place(slot: &Slot, sealer: &Sealer) -> Vec<u8> {
+    let mut bytes = slot.to_bytes();
+    let digest = bytes.len() - slot.digest().len();
+    bytes[digest..].copy_from_slice(&sealer.name(slot.digest()));
+    bytes
+}
+
 /// A version as the script compares it.
 pub(super) fn version_bytes(version: Version) -> [u8; VERSION_BYTES] {
     let mut bytes = [0; VERSION_BYTES];
@@ -78,16 +85,7 @@ pub(super) fn version_bytes(version: Version) -> [u8; VERSION_BYTES] {
 }
 
 /// The record in a value that was found in `slot`.
-pub(super) fn record(value: &[u8], slot: &Slot) -> Result<Record, StoreError> {
-    let record = read(value, slot).map_err(|error| StoreError::Corrupt(error.to_string()))?;
-    if record.address.slot() != slot {
-        let why = "a record lies under a key that is not its own";
-        return Err(StoreError::Corrupt(why.into()));
-    }
-    Ok(record)
-}
-
-fn read(value: &[u8], slot: &Slot) -> Result<Record, CodecError> {
+pub(super) fn record(value: &[u8], slot: &Slot, sealer: &Sealer) -> Result<Record, CodecError> {
     let mut fields = Reader::new(value);
     if fields.u8()? != LAYOUT {
         return Err(CodecError::Malformed("its layout is none that this release knows"));
@@ -95,7 +93,10 @@ fn read(value: &[u8], slot: &Slot) -> Result<Record, CodecError> {
     let version = Version { write: fields.u128()?, renewal: fields.u32()? };
     let (_kind, _waited) = (fields.u8()?, fields.u8()?);
     let (since, until) = (fields.u64()?, fields.u64()?);
-    let (mut record, _) = decode_record(fields.rest(), &Sealer::Plain, &slot.to_bytes())?;
+    let (mut record, _) = decode_record(fields.rest(), sealer, &place(slot, sealer))?;
+    if record.address.slot() != slot {
+        return Err(CodecError::Malformed("it lies under a key that is not its own"));
+    }
     record.version = version;
     set_times(&mut record, Timestamp::from_millis(since), Timestamp::from_millis(until));
     Ok(record)
@@ -109,8 +110,12 @@ mod tests {
 
     use super::*;
 
+    fn read(value: &[u8], pen: &Pen) -> Result<Record, CodecError> {
+        record(value, pen.slot(), &Sealer::Plain)
+    }
+
     fn value(draft: &Draft, now: u64) -> Vec<u8> {
-        let written = Written::of(draft);
+        let written = Written::of(draft, &Sealer::Plain);
         let mut value = vec![LAYOUT];
         value.extend_from_slice(&version_bytes(draft.version));
         value.extend_from_slice(written.kind);
@@ -129,8 +134,11 @@ mod tests {
         for draft in drafts {
             let stored = value(&draft, 5_000);
             let now = Timestamp::from_millis(5_000);
-            assert_eq!(record(&stored, pen.slot()), Ok(Written::of(&draft).at(draft.clone(), now)));
-            assert_eq!(record(&stored, pen.slot()), Ok(draft.at(now)));
+            assert_eq!(
+                read(&stored, &pen),
+                Ok(Written::of(&draft, &Sealer::Plain).at(draft.clone(), now))
+            );
+            assert_eq!(read(&stored, &pen), Ok(draft.at(now)));
         }
     }
 
@@ -138,11 +146,11 @@ mod tests {
     fn no_span_is_longer_than_a_script_can_add() {
         let pen = Pen::new("k");
         let draft = pen.done(1, 1, Duration::MAX);
-        let written = Written::of(&draft);
+        let written = Written::of(&draft, &Sealer::Plain);
         assert_eq!(written.until_ms, SPAN_MS_MAX);
         let stored = value(&draft, 7);
         let now = Timestamp::from_millis(7);
-        assert_eq!(record(&stored, pen.slot()), Ok(written.at(draft, now)));
+        assert_eq!(read(&stored, &pen), Ok(written.at(draft, now)));
     }
 
     #[test]
@@ -150,11 +158,11 @@ mod tests {
         let (pen, other) = (Pen::new("k"), Pen::new("other"));
         let stored = value(&pen.claim(1, LONG), 0);
         for end in 0..stored.len() {
-            assert!(record(&stored[..end], pen.slot()).is_err(), "cut at {end}");
+            assert!(read(&stored[..end], &pen).is_err(), "cut at {end}");
         }
-        assert!(record(&stored, other.slot()).is_err(), "under another key");
+        assert!(read(&stored, &other).is_err(), "under another key");
         let mut newer = stored;
         newer[0] = LAYOUT + 1;
-        assert!(matches!(record(&newer, pen.slot()), Err(StoreError::Corrupt(_))));
+        assert!(matches!(read(&newer, &pen), Err(CodecError::Malformed(_))));
     }
 }

@@ -141,9 +141,19 @@ impl Server {
         ask().or_else(ask).or_else(ask).expect("it runs")
     }
 
-    /// How many keys it holds.
-    pub(crate) fn count(&self) -> i64 {
-        i64::from_redis_value(self.ask(&["DBSIZE"])).unwrap()
+    /// How many keys it holds, beside the one that says how the others are sealed.
+    pub(crate) fn count(&self) -> usize {
+        self.keys("*").iter().filter(|key| !key.ends_with(":seal")).count()
+    }
+
+    /// The keys that fit a pattern.
+    pub(crate) fn keys(&self, pattern: &str) -> Vec<String> {
+        Vec::from_redis_value(self.ask(&["KEYS", pattern])).unwrap()
+    }
+
+    /// What it says, as bytes.
+    pub(crate) fn bytes(&self, words: &[&str]) -> Vec<u8> {
+        Vec::from_redis_value(self.ask(words)).unwrap()
     }
 
     /// What it says, as text.

@@ -1,4 +1,4 @@
-//! What a driver must be able to do for a call inside its transaction: five small steps.
+//! What a driver must be able to do for a call inside its transaction: a few small steps.
 //!
 //! Every statement is sent without a name and with its types, so that it works behind a pooler that
 //! gives each transaction another connection. A nested transaction is a savepoint that undoes
@@ -56,6 +56,9 @@ pub(super) trait Steps: Send + Sized {
 
     /// Ends a nested transaction as if it had never been.
     fn undo(self) -> impl Future<Output = Said<()>> + Send;
+
+    /// The mark that says how the tables are sealed.
+    fn mark(&mut self, sql: &Sql) -> impl Future<Output = Said<Option<Vec<u8>>>> + Send;
 
     /// Takes the key `number` until the nested transaction is undone or the outer one ends, unless
     /// another has it, and looks at `slot`. Says whether it has the key.
@@ -121,6 +124,10 @@ impl Steps for tokio_postgres::Transaction<'_> {
 
     async fn undo(self) -> Said<()> {
         Ok(self.rollback().await?)
+    }
+
+    async fn mark(&mut self, sql: &Sql) -> Said<Option<Vec<u8>>> {
+        Ok(self.query_typed(&sql.mark, &[]).await?.first().map(|row| row.get(0)))
     }
 
     async fn take(&mut self, sql: &Sql, number: i64, slot: &[u8]) -> Said<(bool, Look)> {

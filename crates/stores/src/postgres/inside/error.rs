@@ -9,6 +9,8 @@ use std::time::Duration;
 use onetake_core::{Cause, Code, Fence, Timestamp};
 use onetake_engine::StoreError;
 
+use crate::seal::SealError;
+
 /// Why a call has no value. In every case nothing that the effect wrote is left in the transaction.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -71,6 +73,9 @@ pub enum InsideError<E> {
         /// Where they were looked for.
         schema: String,
     },
+    /// The tables are sealed otherwise than with the keys that were given.
+    #[error(transparent)]
+    Seal(#[from] SealError),
     /// What the store holds cannot be true.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -93,6 +98,7 @@ impl<E> InsideError<E> {
             Self::ResultTooLarge { .. } => Code::TooLarge,
             Self::Clash(_) => Code::Busy,
             Self::TablesMissing { .. } => Code::StoreMissing,
+            Self::Seal(_) => Code::StoreSealed,
             Self::Store(error) => error.code(),
             Self::Database(_) => Code::StoreUnavailable,
         })
@@ -111,6 +117,7 @@ impl<E> InsideError<E> {
             | Self::ResultTooLarge { .. }
             | Self::Clash(_)
             | Self::TablesMissing { .. }
+            | Self::Seal(_)
             | Self::Store(_)
             | Self::Database(_) => None,
         }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::postgres::mark;
 use crate::postgres::rows::COLUMNS;
 use crate::postgres::shared::NOW;
 
@@ -11,6 +12,7 @@ use crate::postgres::shared::NOW;
 #[derive(Debug)]
 pub(super) struct Sql {
     pub(super) schema: Box<str>,
+    pub(super) mark: String,
     pub(super) take: String,
     pub(super) wait: String,
     pub(super) limit: String,
@@ -23,6 +25,7 @@ impl Sql {
     pub(super) fn new(schema: &str) -> Self {
         let s = schema;
         Self {
+            mark: mark::select(schema),
             take: "SELECT pg_try_advisory_xact_lock($1)".to_owned(),
             wait: "SELECT pg_advisory_xact_lock($1)".to_owned(),
             // What the limit was, and whether this transaction sees one moment only.

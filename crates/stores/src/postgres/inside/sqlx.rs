@@ -65,6 +65,11 @@ impl Steps for sqlx::Transaction<'_, Postgres> {
         Ok(self.rollback().await?)
     }
 
+    async fn mark(&mut self, sql: &Sql) -> Said<Option<Vec<u8>>> {
+        let mark = query(&sql.mark).persistent(false).fetch_optional(&mut **self).await?;
+        Ok(mark.map(|row| row.try_get(0)).transpose()?)
+    }
+
     async fn take(&mut self, sql: &Sql, number: i64, slot: &[u8]) -> Said<(bool, Look)> {
         let taken = query(&sql.take).persistent(false).bind(number).fetch_one(&mut **self).await?;
         Ok((taken.try_get(0)?, self.look(sql, slot).await?))

@@ -1,5 +1,6 @@
 //! Writes what a batch of transactions leaves behind, and tells who waits for it.
 
+use bytes::Bytes;
 use tokio_postgres::Transaction;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -27,7 +28,10 @@ impl State {
             let documents: Vec<_> = put.iter().filter_map(|doc| value(doc)).collect();
             let writes: Vec<_> =
                 documents.iter().map(|it| Uuid::from_u128(it.version.write)).collect();
-            let values: Vec<_> = documents.iter().map(|it| &it.value[..]).collect();
+            let values = put.iter().zip(&documents);
+            let values: Vec<_> =
+                values.map(|((space, key), it)| shared.put_document(space, key, it)).collect();
+            let values: Vec<_> = values.iter().map(|value| &value[..]).collect();
             let sql = format!(
                 "INSERT INTO {s}.docs (space, key, write, value)
                  SELECT * FROM unnest($1::text[], $2::bytea[], $3::uuid[], $4::bytea[])
@@ -79,7 +83,11 @@ impl State {
         if !changed.entries.is_empty() {
             let lanes: Vec<_> = changed.entries.iter().map(|(lane, ..)| lane).collect();
             let places: Vec<_> = changed.entries.iter().map(|(_, at, _)| *at).collect();
-            let values: Vec<_> = changed.entries.iter().map(|(.., value)| &value[..]).collect();
+            let put = |(lane, position, value): &(Vec<u8>, i64, Bytes)| {
+                shared.put_entry(lane, *position, self.now, value)
+            };
+            let values: Vec<_> = changed.entries.iter().map(put).collect();
+            let values: Vec<_> = values.iter().map(|value| &value[..]).collect();
             let sql = format!(
                 "INSERT INTO {s}.entries (lane, position, at, value)
                  SELECT lane, position, $4, value

@@ -56,9 +56,9 @@ fn position(value: i64) -> Position {
 }
 
 impl State {
-    fn found(&self, place: &Place) -> Found {
+    fn found(&self, shared: &Shared, place: &Place) -> Found {
         match place {
-            Place::Slot(slot) => Found::Slot(self.slots.get(&slot.to_bytes()).cloned().flatten()),
+            Place::Slot(slot) => Found::Slot(self.slots.get(&shared.key(slot)).cloned().flatten()),
             Place::Doc(doc) => {
                 Found::Doc(self.docs.get(&(doc.space, doc.key.to_vec())).cloned().flatten())
             }
@@ -72,12 +72,12 @@ impl State {
     }
 
     /// Carries out one transaction on what the ones before it left, or says why not.
-    pub(super) fn judge(&mut self, tx: &Tx) -> Commit {
+    pub(super) fn judge(&mut self, shared: &Shared, tx: &Tx) -> Commit {
         let mut refused = None;
         for (index, check) in tx.checks().iter().enumerate() {
             let (current, holds) = match check {
                 Check::Slot(slot, expected) => {
-                    let found = self.found(&Place::Slot(slot.clone()));
+                    let found = self.found(shared, &Place::Slot(slot.clone()));
                     match judge(version(&found), *expected, tx.version()) {
                         Verdict::Repeated if index == 0 => return Commit::Repeated,
                         verdict @ (Verdict::Write | Verdict::Repeated | Verdict::Refuse) => {
@@ -86,7 +86,7 @@ impl State {
                     }
                 }
                 Check::Doc(doc, expected) => {
-                    let found = self.found(&Place::Doc(doc.clone()));
+                    let found = self.found(shared, &Place::Doc(doc.clone()));
                     match judge(version(&found), *expected, tx.version()) {
                         Verdict::Repeated if index == 0 => return Commit::Repeated,
                         verdict @ (Verdict::Write | Verdict::Repeated | Verdict::Refuse) => {
@@ -95,7 +95,7 @@ impl State {
                     }
                 }
                 Check::AtLeast(counter, least) => {
-                    let found = self.found(&Place::Counter(counter.clone()));
+                    let found = self.found(shared, &Place::Counter(counter.clone()));
                     let holds = matches!(found, Found::Counter(value) if value >= *least);
                     (found, holds)
                 }
@@ -104,15 +104,15 @@ impl State {
                 refused = Some(Commit::Conflict { check: index, current });
             }
         }
-        refused.unwrap_or_else(|| self.apply(tx))
+        refused.unwrap_or_else(|| self.apply(shared, tx))
     }
 
-    fn apply(&mut self, tx: &Tx) -> Commit {
+    fn apply(&mut self, shared: &Shared, tx: &Tx) -> Commit {
         let mut positions = Vec::new();
         for write in tx.writes() {
             match write {
                 Write::Slot(draft) => {
-                    let written = Written::of(draft);
+                    let written = shared.written(draft);
                     let slot = written.slot.clone();
                     let record = Arc::new(draft.clone().at(self.now));
                     let there =

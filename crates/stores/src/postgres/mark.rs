@@ -1,0 +1,132 @@
+//! The mark in the tables that says how they are sealed, for all who share them.
+//!
+//! It is put once, by whoever makes the tables or opens them first, and changed only for more keys
+//! or another master key. What it means is decided in `seal/joint.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use onetake_engine::StoreError;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
+
+use super::PostgresError;
+use super::link::{self, Failed, Link};
+use crate::seal::MasterKey;
+use crate::seal::joint::{Joint, busy, first_mark, refused};
+
+/// How often a mark is changed that others change meanwhile.
+const TRIES_MAX: usize = 5;
+/// How often is looked for a key that another process may have added.
+const LOOK_EVERY: Duration = Duration::from_secs(20);
+/// The least time between two looks, however many values cannot be read.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Agrees with the mark of the tables in `schema`, or leaves the first one.
+pub(super) async fn agree(
+    client: &mut Client,
+    schema: &str,
+    masters: &[MasterKey],
+) -> Result<Joint, PostgresError> {
+    let database = PostgresError::Schema;
+    for _ in 0..TRIES_MAX {
+        let Some(mark) = fetch(client, schema).await.map_err(database)? else {
+            put(client, schema, &first_mark(masters)).await.map_err(database)?;
+            continue;
+        };
+        let joint = Joint::agree(masters, &mark)?;
+        let Some(next) = joint.rewrapped() else { return Ok(joint) };
+        if replace(client, schema, &mark, &next).await.map_err(database)? {
+            joint.learn(&next)?;
+            return Ok(joint);
+        }
+    }
+    Err(PostgresError::Unreachable(busy()))
+}
+
+async fn fetch(client: &Client, schema: &str) -> Result<Option<Vec<u8>>, Error> {
+    let rows = client.query_typed(&select(schema), &[]).await?;
+    Ok(rows.first().map(|row| row.get(0)))
+}
+
+/// The statement that reads the mark.
+pub(super) fn select(schema: &str) -> String {
+    format!("SELECT mark FROM {schema}.seals")
+}
+
+/// Puts the first mark, unless somebody else did. It must outlast whatever is sealed by it.
+async fn put(client: &mut Client, schema: &str, mark: &[u8]) -> Result<(), Error> {
+    let tx = client.transaction().await?;
+    tx.batch_execute("SET LOCAL synchronous_commit = on").await?;
+    let sql = format!("INSERT INTO {schema}.seals (mark) VALUES ($1) ON CONFLICT DO NOTHING");
+    tx.query_typed(&sql, &[(&mark, Type::BYTEA)]).await?;
+    tx.commit().await
+}
+
+/// Puts `next` where `mark` is. `false`: something else is there.
+async fn replace(
+    client: &mut Client,
+    schema: &str,
+    mark: &[u8],
+    next: &[u8],
+) -> Result<bool, Error> {
+    let tx = client.transaction().await?;
+    tx.batch_execute("SET LOCAL synchronous_commit = on").await?;
+    let sql = format!("UPDATE {schema}.seals SET mark = $2 WHERE mark = $1 RETURNING 1");
+    let types = [(&mark as _, Type::BYTEA), (&next as _, Type::BYTEA)];
+    let is_done = !tx.query_typed(&sql, &types).await?.is_empty();
+    tx.commit().await?;
+    Ok(is_done)
+}
+
+/// Adds a key, wrapped by `master`, and seals with it once it is stored.
+pub(super) async fn rotate(
+    joint: &Joint,
+    link: &mut Link,
+    schema: &str,
+    master: &MasterKey,
+) -> Result<(), StoreError> {
+    for _ in 0..TRIES_MAX {
+        let (mark, next) = (joint.mark(), joint.rotated(master).map_err(refused)?);
+        let replaced = link
+            .work(async |client: &mut Client| {
+                replace(client, schema, &mark, &next).await.map_err(|error| link::judge(&error))
+            })
+            .await;
+        // Also where nobody knows whether it is stored: what is stored tells.
+        let found = look(link, schema).await?;
+        joint.learn(&found).map_err(refused)?;
+        if found == next {
+            return Ok(());
+        }
+        replaced?;
+    }
+    Err(busy())
+}
+
+async fn look(link: &mut Link, schema: &str) -> Result<Vec<u8>, Failed> {
+    let found = link
+        .work(async |client: &mut Client| {
+            fetch(client, schema).await.map_err(|error| link::judge(&error))
+        })
+        .await?;
+    let gone = || StoreError::Corrupt("the mark of the store is gone from its tables".into());
+    found.ok_or_else(|| Failed::Refused(gone()))
+}
+
+/// Learns of keys that other processes add: every now and then, and at once where a value was met
+/// that such a key sealed.
+pub(super) async fn follow(joint: Arc<Joint>, link: Arc<Mutex<Link>>, schema: String) {
+    loop {
+        let _ = timeout_at(Instant::now() + LOOK_EVERY, joint.is_short_of_a_key()).await;
+        let found = look(&mut *link.lock().await, &schema).await;
+        let learned = found.map(|mark| joint.learn(&mark));
+        // If the database does not answer, the next time is soon.
+        if let Ok(Err(error)) = learned {
+            tracing::warn!(%error, "a new key of the store cannot be used by this process");
+        }
+        sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,201 @@
+//! The seal of a store that several processes share.
+//!
+//! Whoever opens such a store first leaves a mark in it: its wrapped key ring, or that it has none.
+//! All others have to agree, because a process that seals and one that does not would look for the
+//! same key in two places, and both would execute. Any of them may add a key to the ring later; who
+//! meets a value that such a key sealed has to fetch the mark again. Talks to no server itself.
+
+use std::sync::{Arc, RwLock};
+
+use onetake_engine::StoreError;
+use tokio::sync::Notify;
+
+use super::{KeyRing, MasterKey, SealError, Sealer};
+use crate::codec::CodecError;
+
+/// The mark of a store that is not sealed.
+const PLAIN: &[u8] = b"";
+
+/// How one process seals what it shares with others.
+pub(crate) struct Joint {
+    known: RwLock<Known>,
+    unknown_key: Notify,
+}
+
+struct Known {
+    /// The first one wraps.
+    masters: Vec<MasterKey>,
+    mark: Vec<u8>,
+    sealer: Arc<Sealer>,
+}
+
+/// The mark for a store that nobody has opened yet.
+pub(crate) fn first_mark(masters: &[MasterKey]) -> Vec<u8> {
+    masters.first().map_or_else(|| PLAIN.to_vec(), |master| KeyRing::fresh().wrap(master))
+}
+
+/// What it means to whoever uses the store that a mark cannot be used.
+#[allow(clippy::needless_pass_by_value, reason = "it ends here")]
+pub(crate) fn refused(error: SealError) -> StoreError {
+    if matches!(error, SealError::NotSealed) {
+        return StoreError::Malformed("the store is not sealed");
+    }
+    StoreError::Unavailable(error.to_string())
+}
+
+/// Others were faster, again and again.
+pub(crate) fn busy() -> StoreError {
+    StoreError::Unavailable("others change the key ring of the store all the time".into())
+}
+
+/// What `mark` lets a process with these keys do, and which of them opened it.
+fn read(masters: &[MasterKey], mark: &[u8]) -> Result<(Sealer, usize), SealError> {
+    match (masters.is_empty(), mark == PLAIN) {
+        (true, true) => Ok((Sealer::Plain, 0)),
+        (true, false) => Err(SealError::NoKey),
+        (false, true) => Err(SealError::NotSealed),
+        (false, false) => {
+            let (ring, opened_by) = KeyRing::unwrap(mark, masters)?;
+            Ok((Sealer::Sealed(ring), opened_by))
+        }
+    }
+}
+
+impl Joint {
+    /// Agrees with the mark of the store.
+    pub(crate) fn agree(masters: &[MasterKey], mark: &[u8]) -> Result<Self, SealError> {
+        let (sealer, _) = read(masters, mark)?;
+        let (masters, mark) = (masters.to_vec(), mark.to_vec());
+        let known = RwLock::new(Known { masters, mark, sealer: Arc::new(sealer) });
+        Ok(Self { known, unknown_key: Notify::new() })
+    }
+
+    /// A mark to put in the place of the one that is known, where that was wrapped by another key
+    /// than the first: an operator is changing the master key.
+    pub(crate) fn rewrapped(&self) -> Option<Vec<u8>> {
+        let known = self.known.read().expect("invariant: no panic under the lock");
+        match read(&known.masters, &known.mark) {
+            Ok((Sealer::Sealed(ring), opened_by)) if opened_by != 0 => {
+                Some(ring.wrap(&known.masters[0]))
+            }
+            Ok(_) | Err(_) => None,
+        }
+    }
+
+    /// What seals and opens values. It may be another one in a moment, with more keys.
+    pub(crate) fn sealer(&self) -> Arc<Sealer> {
+        Arc::clone(&self.known.read().expect("invariant: no panic under the lock").sealer)
+    }
+
+    /// The mark as it was last seen.
+    pub(crate) fn mark(&self) -> Vec<u8> {
+        self.known.read().expect("invariant: no panic under the lock").mark.clone()
+    }
+
+    /// Goes on with the mark that the store has now. The names of slots never change, so a ring
+    /// that names them otherwise is that of another store.
+    pub(crate) fn learn(&self, mark: &[u8]) -> Result<(), SealError> {
+        let mut known = self.known.write().expect("invariant: no panic under the lock");
+        if known.mark == mark {
+            return Ok(());
+        }
+        let (sealer, _) = read(&known.masters, mark)?;
+        let probe = [0; 32];
+        if sealer.name(&probe) != known.sealer.name(&probe) {
+            return Err(SealError::OtherStore);
+        }
+        known.mark = mark.to_vec();
+        known.sealer = Arc::new(sealer);
+        Ok(())
+    }
+
+    /// The known mark with one more key, wrapped by `master`. It seals nothing before it is in the
+    /// store and was learned from there.
+    pub(crate) fn rotated(&self, master: &MasterKey) -> Result<Vec<u8>, SealError> {
+        let mut known = self.known.write().expect("invariant: no panic under the lock");
+        let Sealer::Sealed(ring) = &*known.sealer else { return Err(SealError::NotSealed) };
+        let mut ring = ring.clone();
+        ring.rotate();
+        if known.masters.iter().all(|one| one.id() != master.id()) {
+            known.masters.insert(0, master.clone());
+        }
+        Ok(ring.wrap(master))
+    }
+
+    /// What it means that a value cannot be read. If only its key is not known yet, it will be in a
+    /// moment.
+    pub(crate) fn refusal(&self, error: &CodecError) -> StoreError {
+        if matches!(error, CodecError::NoGeneration { .. }) {
+            self.unknown_key.notify_one();
+            let soon = "a value is sealed by a key that is just being fetched; ask again";
+            return StoreError::Unavailable(soon.into());
+        }
+        StoreError::Corrupt(error.to_string())
+    }
+
+    /// Returns when somebody met a value whose key is not known.
+    pub(crate) async fn is_short_of_a_key(&self) {
+        self.unknown_key.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn master(byte: u8) -> MasterKey {
+        MasterKey::new([byte; 32])
+    }
+
+    /// X11: one process that seals and one that does not never share a store.
+    #[test]
+    fn x11_everybody_has_to_agree_with_the_first() {
+        let (plain, sealed) = (first_mark(&[]), first_mark(&[master(1)]));
+        let agree = |masters: &[MasterKey], mark: &[u8]| {
+            Joint::agree(masters, mark).map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(agree(&[], &plain), Ok(()));
+        assert_eq!(agree(&[master(1)], &sealed), Ok(()));
+        assert_eq!(agree(&[], &sealed), Err(SealError::NoKey.to_string()));
+        assert_eq!(agree(&[master(1)], &plain), Err(SealError::NotSealed.to_string()));
+        let wrong = agree(&[master(2)], &sealed).unwrap_err();
+        assert!(wrong.contains(&master(1).id().to_string()), "it names the key: {wrong}");
+    }
+
+    #[test]
+    fn the_first_master_key_wraps_from_now_on() {
+        let mark = first_mark(&[master(1)]);
+        let joint = Joint::agree(&[master(1)], &mark).unwrap();
+        assert_eq!(joint.rewrapped(), None, "nothing is to be done");
+        let joint = Joint::agree(&[master(2), master(1)], &mark).unwrap();
+        let rewrapped = joint.rewrapped().unwrap();
+        joint.learn(&rewrapped).unwrap();
+        assert!(Joint::agree(&[master(2)], &rewrapped).is_ok());
+        assert!(Joint::agree(&[master(1)], &rewrapped).is_err());
+    }
+
+    #[test]
+    fn a_key_that_one_added_is_learned_by_the_others() {
+        let mark = first_mark(&[master(1)]);
+        let [one, other] = [(); 2].map(|()| Joint::agree(&[master(1)], &mark).unwrap());
+        let rotated = one.rotated(&master(1)).unwrap();
+        assert_eq!(one.mark(), mark, "nothing is sealed by a key that is not stored");
+        one.learn(&rotated).unwrap();
+        let sealed = crate::codec::encode_document(
+            onetake_core::Version::of_write(1),
+            b"value",
+            &one.sealer(),
+            b"place",
+        );
+        let read = |joint: &Joint| {
+            crate::codec::decode_document(&sealed, &joint.sealer(), b"place")
+                .map_err(|error| joint.refusal(&error))
+        };
+        assert!(matches!(read(&other), Err(StoreError::Unavailable(_))), "{:?}", read(&other));
+        other.learn(&rotated).unwrap();
+        assert_eq!(&read(&other).unwrap().1[..], b"value");
+        let stranger = first_mark(&[master(1)]);
+        assert!(matches!(other.learn(&stranger), Err(SealError::OtherStore)));
+        assert_eq!(other.mark(), rotated, "and goes on with what it knows");
+    }
+}
