@@ -110,6 +110,8 @@ impl Tx {
     pub const KEY_BYTES_MAX: usize = 1_024;
     /// The largest value of a document or entry, in bytes.
     pub const VALUE_BYTES_MAX: usize = 16 * 1024 * 1024;
+    /// The most bytes of all values of one transaction.
+    pub const BYTES_MAX: usize = 128 * 1024 * 1024;
 
     /// A transaction anchored in a slot: it replaces `expected` by `next`.
     #[must_use]
@@ -162,6 +164,12 @@ impl Tx {
         &self.writes
     }
 
+    /// Bytes of all values that it writes.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.writes.iter().map(|write| write_size(write).1).sum()
+    }
+
     /// Whether this is a transaction that every store takes: within the bounds that all of them
     /// share, and with a check beside every record that it writes. Stores ask before they begin.
     ///
@@ -178,6 +186,9 @@ impl Tx {
         }
         if value > Self::VALUE_BYTES_MAX {
             return Err(StoreError::TooLarge("a value has more than 16 MiB"));
+        }
+        if self.weight() > Self::BYTES_MAX {
+            return Err(StoreError::TooLarge("a transaction has more than 128 MiB of values"));
         }
         let unchecked = self.writes.iter().any(|write| match write {
             Write::Slot(draft) => !self

@@ -13,6 +13,8 @@ mod embedded;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod room;
 pub mod seal;
 
 #[cfg(feature = "redis")]

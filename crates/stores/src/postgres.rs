@@ -5,6 +5,7 @@
 //! before its commit has returned, and what a broken connection leaves open is said to be unknown.
 
 mod address;
+mod error;
 mod fitness;
 mod front;
 pub mod inside;
@@ -21,16 +22,16 @@ mod schema;
 mod shared;
 mod swaps;
 mod sweep;
+mod takeover;
 mod tally;
 mod values;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onetake_core::{Code, Draft, Record, Slot, Tenant, Version, tenant_prefix};
+use onetake_core::{Draft, Record, Slot, Tenant, Version, tenant_prefix};
 use onetake_engine::{
     Commit, Doc, Document, Entry, Found, Journal, Lane, Page, Place, Position, Reply, Slots,
     Stamped, StoreError, Swap, Swept, Tx,
@@ -42,6 +43,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use self::address::Address;
+pub use self::error::PostgresError;
 use self::front::Front;
 use self::ledger::Asked;
 use self::link::{Dial, Failed, Link};
@@ -50,101 +52,12 @@ use self::looks::Look;
 pub use self::options::{PostgresOptions, is_schema_name};
 use self::own::Own;
 use self::pulse::Renewing;
-use self::schema::SchemaError;
 use self::shared::{LIVES_WITHIN, NOW, Shared, Sql};
 use self::swaps::{Op, Part};
 use self::sweep::Sweeper;
 use self::tally::Tally;
-use crate::seal::{MasterKey, SealError};
-
-/// Why a PostgreSQL store cannot be opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PostgresError {
-    /// The address is none.
-    #[error("not the address of a PostgreSQL database: {0}")]
-    Address(#[source] tokio_postgres::Error),
-    /// The mode of TLS is none.
-    #[error("`sslmode` is one of disable, prefer, require, verify-ca and verify-full")]
-    TlsMode,
-    /// The certificates of `sslrootcert` cannot be read.
-    #[error("the certificates in {} cannot be read: {why}", path.display())]
-    Roots {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// Certificates are to be verified, and none is trusted.
-    #[error("this machine trusts no certificates; name some with `sslrootcert`")]
-    NoRoots,
-    /// The schema needs a name without quotes.
-    #[error("a schema is named with up to 63 lower-case letters, digits and underscores")]
-    SchemaName,
-    /// The database cannot be reached.
-    #[error("{0}")]
-    Unreachable(StoreError),
-    /// The server is older than this store can use.
-    #[error("this is PostgreSQL {found}; 13 or later is needed")]
-    TooOld {
-        /// Its version.
-        found: i32,
-    },
-    /// The server takes no writes.
-    #[error("this server is a standby; name the primary, or all of them")]
-    Standby,
-    /// The server forgets what it acknowledged when its machine crashes.
-    #[error("the server runs with `{setting} = off`, and would forget what it acknowledged")]
-    Forgets {
-        /// What is off.
-        setting: &'static str,
-    },
-    /// The server would read the whole table for every batch.
-    #[error("the server plans to read all records for every batch; run ANALYZE, or see the log")]
-    Plan,
-    /// The tables are not there, or not up to date.
-    #[error("the tables are missing or of an earlier release; `onetake store migrate` makes them")]
-    Unmigrated,
-    /// The tables are of a later release.
-    #[error("the tables are of version {found}; this release knows up to {known}")]
-    Newer {
-        /// The version of the tables.
-        found: i32,
-        /// The last that this release knows.
-        known: i32,
-    },
-    /// The tables are sealed otherwise than with the keys that were given.
-    #[error(transparent)]
-    Seal(#[from] SealError),
-    /// The tables could not be made.
-    #[error("the tables cannot be made or brought up to date: {0}")]
-    Schema(#[source] tokio_postgres::Error),
-}
-
-impl From<SchemaError> for PostgresError {
-    fn from(error: SchemaError) -> Self {
-        match error {
-            SchemaError::Newer { found, known } => Self::Newer { found, known },
-            SchemaError::Database(error) => Self::Schema(error),
-        }
-    }
-}
-
-impl PostgresError {
-    /// The stable code of this failure.
-    #[must_use]
-    pub const fn code(&self) -> Code {
-        match self {
-            Self::Address(_) | Self::TlsMode | Self::SchemaName => Code::RequestInvalid,
-            Self::Roots { .. } | Self::NoRoots | Self::Unreachable(_) | Self::Standby => {
-                Code::StoreUnavailable
-            }
-            Self::TooOld { .. } | Self::Forgets { .. } | Self::Plan => Code::StoreUnfit,
-            Self::Seal(_) => Code::StoreSealed,
-            Self::Unmigrated | Self::Newer { .. } | Self::Schema(_) => Code::StoreForeign,
-        }
-    }
-}
+use crate::room::Room;
+use crate::seal::MasterKey;
 
 /// Numbers of a PostgreSQL store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,14 +73,21 @@ pub struct PostgresStats {
     pub in_memory: u64,
 }
 
+/// What a writer is asked. Renewals have a line of their own: they must not wait behind swaps.
+struct Writing {
+    swaps: mpsc::Sender<Op>,
+    renewals: mpsc::Sender<Renewing>,
+}
+
 /// A store in a PostgreSQL database.
 pub struct Postgres {
-    writers: Vec<mpsc::Sender<Op>>,
+    writers: Vec<Writing>,
     looks: mpsc::Sender<Look>,
     ledgers: Vec<mpsc::Sender<Asked>>,
     sweeper: Sweeper,
     /// Where there is somebody to listen to.
     watched: Option<Arc<Watched>>,
+    room: Room,
     shared: Arc<Shared>,
     /// What would go on although nobody asks any more.
     background: Vec<AbortHandle>,
@@ -187,13 +107,24 @@ impl std::fmt::Debug for Postgres {
 
 /// How the connections of a store are made.
 fn dial(url: &str, options: &PostgresOptions) -> Result<Arc<Dial>, PostgresError> {
-    let (connect_within, reply_within) = (options.connect_within, options.reply_within);
-    let (address, timeline) = (Address::read(url)?, AtomicI64::new(0));
-    Ok(Arc::new(Dial { address, connect_within, reply_within, timeline }))
+    Ok(Arc::new(Dial {
+        address: Address::read(url)?,
+        connect_within: options.connect_within,
+        reply_within: options.reply_within,
+        accept_loss: options.accept_loss,
+        timeline: AtomicI64::new(0),
+        syncs: AtomicBool::new(false),
+        open: Arc::default(),
+    }))
 }
 
 fn unreachable(failed: Failed) -> PostgresError {
-    PostgresError::Unreachable(failed.into())
+    match failed {
+        Failed::Unfit(error) => error,
+        Failed::Refused(_) | Failed::Again | Failed::Held | Failed::Unsure => {
+            PostgresError::Unreachable(failed.into())
+        }
+    }
 }
 
 impl Postgres {
@@ -217,15 +148,16 @@ impl Postgres {
         } else if !schema::missing(client, &options.schema).await?.is_empty() {
             return Err(PostgresError::Unmigrated);
         }
-        let seal = mark::agree(client, &options.schema, &options.keys);
+        let seal = mark::agree(client, &options.schema, &options.keys, options.migrates);
         let seal = Arc::new(within(&options, seal).await?);
         let shared = Shared {
             node: Uuid::now_v7(),
             own: Own::default(),
             front: Front::new(options.front_bytes),
             tally: Tally::new(options.most, options.tenant_most),
-            sql: Sql::new(&options.schema, &server),
+            sql: Sql::new(&options.schema),
             seal,
+            dial: Arc::clone(&dial_up),
             clock: Mutex::default(),
         };
         within(&options, fitness::explain(client, &shared.sql)).await?;
@@ -233,10 +165,11 @@ impl Postgres {
         shared.count(client).await.map_err(unreachable)?;
         let shared = Arc::new(shared);
         let writers = (0..options.writers).map(|index| {
-            let (to, from) = mpsc::channel(options.queue_max);
+            let (swaps, asked) = mpsc::channel(options.queue_max);
+            let (renewals, renewing) = mpsc::channel(options.queue_max);
             let part = Part { index, count: options.writers };
-            tokio::spawn(swaps::write(Arc::clone(&shared), part, from, link()));
-            to
+            tokio::spawn(swaps::write(Arc::clone(&shared), part, asked, renewing, link()));
+            Writing { swaps, renewals }
         });
         let writers = writers.collect();
         let (looks, asked) = mpsc::channel(options.queue_max);
@@ -253,11 +186,9 @@ impl Postgres {
         let first = Arc::new(tokio::sync::Mutex::new(first));
         let beating = tokio::spawn(pulse::beat(Arc::downgrade(&shared), Arc::clone(&first)));
         let mut background = vec![beating.abort_handle()];
-        if !options.keys.is_empty() {
-            let (seal, schema) = (Arc::clone(&shared.seal), options.schema.clone());
-            let following = tokio::spawn(mark::follow(seal, Arc::clone(&first), schema));
-            background.push(following.abort_handle());
-        }
+        let (seal, schema) = (Arc::clone(&shared.seal), options.schema.clone());
+        let following = tokio::spawn(mark::follow(seal, Arc::clone(&first), schema));
+        background.push(following.abort_handle());
         let sweeper = Sweeper::new(first, shared.node, &options.schema, server.ranges);
         let watched = listening.map(|dial| {
             let watched = Arc::new(Watched::default());
@@ -266,7 +197,8 @@ impl Postgres {
             background.push(tokio::spawn(listening).abort_handle());
             watched
         });
-        Ok(Self { writers, looks, ledgers, sweeper, watched, shared, background })
+        let room = Room::new(options.queue_kib_max);
+        Ok(Self { writers, looks, ledgers, sweeper, watched, room, shared, background })
     }
 
     /// The statements that would make the tables of the store at `url`, or bring them up to date;
@@ -289,7 +221,7 @@ impl Postgres {
             return Ok(schema::missing(client, &options.schema).await?);
         }
         let made = schema::migrate(client, &options.schema).await?;
-        within(options, mark::agree(client, &options.schema, &options.keys)).await?;
+        within(options, mark::agree(client, &options.schema, &options.keys, true)).await?;
         Ok(made)
     }
 
@@ -344,14 +276,12 @@ impl Postgres {
     ) -> Reply<T> {
         let (ear, told) = oneshot::channel();
         if to.try_send(work(ear)).is_err() {
-            return Err(StoreError::Unavailable(
-                "too many operations wait for the database".into(),
-            ));
+            return Err(too_many());
         }
         told.await.unwrap_or_else(|_| unsure())
     }
 
-    fn writer(&self, slot: &[u8]) -> &mpsc::Sender<Op> {
+    fn writer(&self, slot: &[u8]) -> &Writing {
         &self.writers[part(slot, self.writers.len())]
     }
 }
@@ -376,7 +306,13 @@ fn part(bytes: &[u8], count: usize) -> usize {
 /// Puts this process among the nodes.
 async fn introduce(client: &Client, shared: &Shared) -> Result<(), PostgresError> {
     let beat = client.query_typed(&shared.sql.beat, &[(&shared.node, Type::UUID)]).await;
-    beat.map(drop).map_err(PostgresError::Schema)
+    let now = beat.map_err(PostgresError::Schema)?.first().map_or(0, |row| row.get(0));
+    shared.note_now(now);
+    Ok(())
+}
+
+fn too_many() -> StoreError {
+    StoreError::Unavailable("too many operations wait for the database".into())
 }
 
 fn lost<T>() -> Reply<T> {
@@ -385,11 +321,13 @@ fn lost<T>() -> Reply<T> {
 
 impl Slots for Postgres {
     async fn read(&self, slot: &Slot) -> Reply<Option<Arc<Record>>> {
+        self.shared.seal.is_ours()?;
         let slot = self.shared.key(slot);
         Self::ask(&self.looks, |ear| Look::Slot { slot, ear }, lost).await
     }
 
     async fn swap(&self, expected: Option<Version>, next: Draft) -> Reply<Swap> {
+        self.shared.seal.is_ours()?;
         if next.outcome_weight() > Tx::VALUE_BYTES_MAX {
             return Err(StoreError::TooLarge("a value has more than 16 MiB"));
         }
@@ -397,16 +335,17 @@ impl Slots for Postgres {
         if expected.is_none() {
             self.shared.tally.admit(rows::tenant_of(&slot))?;
         }
-        let to = self.writer(&slot);
+        let room = self.room.take(next.outcome_weight()).map_err(|_| too_many())?;
+        let to = &self.writer(&slot).swaps;
         let unsure = || Failed::Unsure.reply(Swap::Unknown);
-        Self::ask(to, |ear| Op::Swap { expected, next, ear }, unsure).await
+        Self::ask(to, |ear| Op { expected, next, ear, room }, unsure).await
     }
 
     async fn renew(&self, slot: &Slot, expected: Version, lease: Duration) -> Reply<Swap> {
         let slot = self.shared.key(slot);
         let unsure = || Failed::Unsure.reply(Swap::Unknown);
-        let to = self.writer(&slot);
-        let renewing = |ear| Op::Renew(Renewing { slot, expected, lease, ear });
+        let to = &self.writer(&slot).renewals;
+        let renewing = |ear| Renewing { slot, expected, lease, ear };
         Self::ask(to, renewing, unsure).await
     }
 
@@ -444,12 +383,15 @@ impl Postgres {
 
 impl Journal for Postgres {
     async fn commit(&self, tx: Tx) -> Reply<Commit> {
+        self.shared.seal.is_ours()?;
         tx.within_bounds()?;
         // One place, one ledger, as far as that goes: fewer locks are waited for.
         let anchor = format!("{:?}", tx.checks().first());
         let to = &self.ledgers[part(anchor.as_bytes(), self.ledgers.len())];
         let unsure = || Failed::Unsure.reply(Commit::Unknown);
-        Self::ask(to, |ear| Asked { tx, ear }, unsure).await
+        let weight = tx.weight();
+        let room = self.room.take(weight).map_err(|_| too_many())?;
+        Self::ask(to, |ear| Asked { tx, weight, _room: room, ear }, unsure).await
     }
 
     async fn fetch(&self, places: &[Place]) -> Reply<Vec<Found>> {

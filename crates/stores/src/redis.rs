@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use onetake_core::{Draft, Record, Slot, Timestamp, Version};
 use onetake_engine::{Reply, Slots, Stamped, StoreError, Swap, Swept, Tx};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use self::address::Source;
@@ -35,6 +35,7 @@ pub use self::settings::LossError;
 use self::settings::{Kept, Unfit};
 use self::sweep::Sweeping;
 use self::value::{Written, span_ms};
+use crate::room::Room;
 use crate::seal::{MasterKey, SealError};
 
 /// Why a Redis store cannot be opened.
@@ -67,15 +68,13 @@ pub enum RedisError {
 /// A store in a Redis.
 pub struct Redis {
     lanes: Vec<mpsc::Sender<Op>>,
-    /// What may wait, in units of 1 KiB.
-    room: Arc<Semaphore>,
-    room_kib: usize,
+    room: Room,
     sweeping: Mutex<Sweeping>,
     hearing: Arc<Hearing>,
     /// Started by the first who waits.
     listener: OnceLock<JoinHandle<()>>,
-    /// Learns of new keys, where there are any.
-    follower: Option<AbortHandle>,
+    /// Looks whether the store is still sealed as it was.
+    follower: AbortHandle,
     prefix: String,
     shared: Arc<Shared>,
 }
@@ -92,9 +91,7 @@ impl Drop for Redis {
         if let Some(listener) = self.listener.get() {
             listener.abort();
         }
-        if let Some(follower) = &self.follower {
-            follower.abort();
-        }
+        self.follower.abort();
     }
 }
 
@@ -127,8 +124,7 @@ impl Redis {
         let (accept_loss, mark) = (options.accept_loss, mark::key(&options.prefix));
         let seal = mark::agree(&first, &mark, &options.keys).await?;
         let shared = Arc::new(Shared { source, script, accept_loss, seal, mark });
-        let follower = (!options.keys.is_empty())
-            .then(|| tokio::spawn(mark::follow(Arc::clone(&shared))).abort_handle());
+        let follower = tokio::spawn(mark::follow(Arc::clone(&shared))).abort_handle();
         let mut first = Some(first);
         let lanes = (0..options.connections).map(|_| {
             let (to, from) = mpsc::channel(options.queue_max);
@@ -138,8 +134,7 @@ impl Redis {
         let lanes = lanes.collect();
         Ok(Self {
             lanes,
-            room: Arc::new(Semaphore::new(options.queue_kib_max)),
-            room_kib: options.queue_kib_max,
+            room: Room::new(options.queue_kib_max),
             sweeping: Mutex::default(),
             hearing: Arc::new(Hearing::new(options.watched_max)),
             listener: OnceLock::new(),
@@ -194,6 +189,7 @@ impl Redis {
         what: impl FnOnce(Ear<T>) -> What + Send,
         unsure: impl FnOnce() -> Reply<T>,
     ) -> Reply<T> {
+        self.shared.seal.is_ours()?;
         let (ear, told) = oneshot::channel();
         let lane = &self.lanes[usize::from(slot.digest()[0]) % self.lanes.len()];
         let op = Op::new(self.key(slot), slot, what(ear), room);
@@ -201,16 +197,6 @@ impl Redis {
             return Err(too_many());
         }
         told.await.unwrap_or_else(|_| unsure())
-    }
-
-    /// Room for a large body among what waits; small ones are bounded by their count.
-    fn room_for(&self, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, StoreError> {
-        let kib = u32::try_from((bytes / 1_024).min(self.room_kib)).unwrap_or(u32::MAX);
-        if kib == 0 {
-            return Ok(None);
-        }
-        let room = Arc::clone(&self.room).try_acquire_many_owned(kib);
-        room.map(Some).map_err(|_| too_many())
     }
 
     /// The key of a slot. The digest is of the tenant too, so it is enough.
@@ -265,7 +251,7 @@ impl Slots for Redis {
             return Err(StoreError::TooLarge("a value has more than 16 MiB"));
         }
         let written = Written::of(&next, &self.shared.seal.sealer());
-        let room = self.room_for(written.body.len())?;
+        let room = self.room.take(written.body.len()).map_err(|_| too_many())?;
         let address = Arc::clone(&next.address);
         let what = |ear| What::Swap { expected, next, written, ear };
         self.ask(address.slot(), room, what, || Ok(ops::unknown())).await

@@ -6,6 +6,7 @@ use super::{Edit, Planted};
 
 const PACKAGE: &str = "onetake-stores";
 const POSTGRES: &[&str] = &["--test", "postgres"];
+const FAULTS: &[&str] = &["--test", "fleet_faults"];
 
 /// Bugs of the store in PostgreSQL.
 pub(super) const FLEET_BUGS: &[Planted] = &[
@@ -13,7 +14,7 @@ pub(super) const FLEET_BUGS: &[Planted] = &[
         name: "takeover-ignores-the-beat",
         story: "A node that lives and renews loses its claims to whoever asks.",
         edits: &[Edit {
-            file: "crates/stores/src/postgres/swaps.rs",
+            file: "crates/stores/src/postgres/takeover.rs",
             find: "map(|row| row.get(0))) != expected.renewal {\n",
             replace: "map(|row| row.get(0))) == 0 {\n",
         }],
@@ -27,8 +28,8 @@ pub(super) const FLEET_BUGS: &[Planted] = &[
         story: "An operation whose owner fell silent stays in flight as long as its node lives.",
         edits: &[Edit {
             file: "crates/stores/src/postgres/swaps.rs",
-            find: "let_go(&shared, &mut link, |slot| mine.has(slot)).await;\n",
-            replace: "let_go(&shared, &mut link, |slot| slot.is_empty()).await;\n",
+            find: "&mut self.link, |slot| mine.has(slot)).await;\n",
+            replace: "&mut self.link, |slot| mine.index > 99 && mine.has(slot)).await;\n",
         }],
         package: PACKAGE,
         target: POSTGRES,
@@ -85,6 +86,73 @@ pub(super) const FLEET_BUGS: &[Planted] = &[
         package: PACKAGE,
         target: &["--test", "failover"],
         test: "d6_a_commit_that_did_not_reach_the_standby",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "repeated-claim-is-not-ours",
+        story: "A claim whose first reply was lost is never renewed, and runs beside its recovery.",
+        edits: &[Edit {
+            file: "crates/stores/src/postgres/swaps.rs",
+            find: "            shared.own.put_unsure(slot, there.version.write, until);\n",
+            replace: "            let _ = (slot, until);\n",
+        }],
+        package: PACKAGE,
+        target: &["--test", "failover"],
+        test: "d6_a_commit_that_did_not_reach_the_standby",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "failed-renewal-counts",
+        story: "After one renewal that failed the owner is asked for a version nobody gave it.",
+        edits: &[Edit {
+            file: "crates/stores/src/postgres/pulse.rs",
+            find: "        Err(failed) => {\n            for one in ours.into_iter()",
+            replace: "        Err(failed) => {\n            for one in &ours { \
+                      shared.own.renewed(&one.slot, one.expected.write, 0); }\n            \
+                      for one in ours.into_iter()",
+        }],
+        package: PACKAGE,
+        target: FAULTS,
+        test: "x1_a_renewal_that_failed",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "rivals-wait-one-by-one",
+        story: "Rivals for one key that somebody holds keep all others from renewing.",
+        edits: &[Edit {
+            file: "crates/stores/src/postgres/swaps.rs",
+            find: "        while let Ok(one) = self.renewing.try_recv() {\n",
+            replace: "        while let (true, Ok(one)) = (false, self.renewing.try_recv()) {\n",
+        }],
+        package: PACKAGE,
+        target: FAULTS,
+        test: "x1_rivals_for_a_held_key",
+        hang_is_caught: true,
+    },
+    Planted {
+        name: "forsaken-swaps-are-sent",
+        story: "A key that its caller gave up is claimed long after, and nobody executes it.",
+        edits: &[Edit {
+            file: "crates/stores/src/postgres/swaps.rs",
+            find: "        later.retain(|swap: &Swapping| !swap.ear.is_closed());\n",
+            replace: "        later.retain(|_: &Swapping| true);\n",
+        }],
+        package: PACKAGE,
+        target: FAULTS,
+        test: "w12_a_swap_that_nobody_waits_for",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "fleet-seal-is-not-agreed-on",
+        story: "A process with a key and one without it both execute the same key.",
+        edits: &[Edit {
+            file: "crates/stores/src/seal/joint.rs",
+            find: "        (true, false) => Err(SealError::NoKey),\n",
+            replace: "        (true, false) => Ok((Sealer::Plain, 0)),\n",
+        }],
+        package: PACKAGE,
+        target: &["--test", "fleet_sealed"],
+        test: "x11_whoever_does_not_agree",
         hang_is_caught: false,
     },
 ];

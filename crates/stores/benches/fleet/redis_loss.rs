@@ -17,7 +17,7 @@ use crate::report::{Bar, Case};
 use crate::{Plan, TASKS, float, say};
 
 /// How often a server is killed.
-const KILLS: usize = 3;
+const KILLS: usize = 5;
 
 pub(crate) fn cases(plan: &Plan, runtime: &Runtime) -> Vec<Case> {
     let (mut acknowledged, mut lost) = (Vec::new(), Vec::new());
@@ -29,8 +29,10 @@ pub(crate) fn cases(plan: &Plan, runtime: &Runtime) -> Vec<Case> {
     }
     let name = "Redis, claims acknowledged before a replica took over";
     let all = Case::alone(name, "", &mut acknowledged, Bar::None);
-    let name = "Redis, of those lost with the server that was killed";
-    vec![all, Case::alone(name, "", &mut lost, Bar::None)]
+    // The worst of them: the others say how lucky one may be.
+    let most = lost.iter().copied().fold(0.0, f64::max);
+    let name = "Redis, most of them lost with a server that was killed";
+    vec![all, Case::alone(name, "", &mut [most], Bar::None)]
 }
 
 /// Kills one server, and counts what was acknowledged and what of it is lost.

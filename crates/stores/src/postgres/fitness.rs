@@ -1,5 +1,6 @@
 //! Whether a server is fit to be the store: recent enough, durable, and of one mind with us about
-//! how a batch is carried out. Asked once, when the store is opened.
+//! how a batch is carried out. Asked when the store is opened, and of every server that is
+//! connected to later: it may be another one, with other settings.
 
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -13,7 +14,7 @@ const OLDEST: i32 = 130_000;
 
 /// What a server said about itself.
 pub(super) struct Server {
-    /// Whether commits wait for the disk by themselves.
+    /// Whether commits wait for the disk by themselves, and warnings of them can be heard.
     pub(super) syncs: bool,
     /// Whether it finds a range of pages without reading all of them.
     pub(super) ranges: bool,
@@ -25,7 +26,7 @@ const HAS_RANGES: i32 = 140_000;
 pub(super) async fn ask(client: &Client, accept_loss: bool) -> Result<Server, PostgresError> {
     let sql = "SELECT current_setting('server_version_num')::int, current_setting('fsync'),
         current_setting('full_page_writes'), current_setting('synchronous_commit'),
-        pg_is_in_recovery()";
+        pg_is_in_recovery(), current_setting('client_min_messages')";
     let row = client.query_typed(sql, &[]).await.map_err(PostgresError::Schema)?;
     let Some(row) = row.first() else { return Ok(Server { syncs: false, ranges: false }) };
     let (version, recovers): (i32, bool) = (row.get(0), row.get(4));
@@ -40,7 +41,7 @@ pub(super) async fn ask(client: &Client, accept_loss: bool) -> Result<Server, Po
             return Err(PostgresError::Forgets { setting });
         }
     }
-    let syncs = row.get::<_, &str>(3) != "off";
+    let syncs = row.get::<_, &str>(3) != "off" && row.get::<_, &str>(5) != "error";
     Ok(Server { syncs, ranges: version >= HAS_RANGES })
 }
 

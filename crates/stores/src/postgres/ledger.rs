@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use onetake_core::Timestamp;
 use onetake_engine::{Check, Commit, Doc, Reply, Stamped, StoreError, Tx, Write};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Transaction};
 use uuid::Uuid;
@@ -26,11 +26,19 @@ use super::shared::{NOW, Shared};
 
 /// The most transactions of one batch.
 const BATCH_MAX: usize = 64;
+/// The most places of one batch, if it is more than one transaction.
+const PLACES_MAX: usize = 512;
+/// The most bytes of one batch, if it is more than one transaction.
+const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// How often a batch is tried that gets in another's way.
 const TRIES_MAX: usize = 8;
 
 pub(super) struct Asked {
     pub(super) tx: Tx,
+    /// Bytes of its values.
+    pub(super) weight: usize,
+    /// Held until the reply is given, so that what waits has a bound.
+    pub(super) _room: Option<OwnedSemaphorePermit>,
     pub(super) ear: oneshot::Sender<Reply<Commit>>,
 }
 
@@ -38,13 +46,34 @@ pub(super) struct Asked {
 pub(super) async fn keep(shared: Arc<Shared>, mut asked: mpsc::Receiver<Asked>, mut link: Link) {
     let mut batch = Vec::new();
     while asked.recv_many(&mut batch, BATCH_MAX).await > 0 {
-        work(&shared, &mut link, std::mem::take(&mut batch)).await;
+        while !batch.is_empty() {
+            let rest = batch.split_off(fitting(&batch));
+            work(&shared, &mut link, std::mem::replace(&mut batch, rest)).await;
+        }
     }
 }
 
-async fn work(shared: &Shared, link: &mut Link, batch: Vec<Asked>) {
+/// How many of the first are one batch: at least one, and no more than there is room for in the
+/// server's table of locks and in one message.
+fn fitting(batch: &[Asked]) -> usize {
+    let (mut places, mut bytes) = (0, 0);
+    let fits = |asked: &&Asked| {
+        let is_first = places == 0;
+        places += asked.tx.checks().len() + asked.tx.writes().len();
+        bytes += asked.weight;
+        is_first || (places <= PLACES_MAX && bytes <= BATCH_BYTES_MAX)
+    };
+    batch.iter().take_while(fits).count().max(1)
+}
+
+async fn work(shared: &Shared, link: &mut Link, mut batch: Vec<Asked>) {
     let mut failed = Failed::Again;
     for _ in 0..TRIES_MAX {
+        // What nobody waits for any more was given up by its caller, who has counted on that.
+        batch.retain(|asked| !asked.ear.is_closed());
+        if batch.is_empty() {
+            return;
+        }
         let tried =
             link.work(async |client: &mut Client| attempt(shared, client, &batch).await).await;
         match tried {
@@ -55,8 +84,8 @@ async fn work(shared: &Shared, link: &mut Link, batch: Vec<Asked>) {
                 return;
             }
             Err(Failed::Again) => {}
-            // Whose place is held is found by asking for each alone.
-            Err(Failed::Held) if batch.len() > 1 => {
+            // Whose place is held, or cannot be read, is found by asking for each alone.
+            Err(Failed::Held | Failed::Refused(_)) if batch.len() > 1 => {
                 for one in batch {
                     Box::pin(work(shared, link, vec![one])).await;
                 }
@@ -139,7 +168,7 @@ async fn attempt(
 ) -> Result<Outcomes, Failed> {
     let failed = |error| link::judge(&error);
     let places = Places::of(shared, batch.iter().map(|asked| &asked.tx));
-    let tx = client.transaction().await.map_err(failed)?;
+    let tx = link::transaction(client).await.map_err(failed)?;
     tx.batch_execute(&shared.sql.settings).await.map_err(failed)?;
     let locks = places.locks(&shared.sql.schema);
     let lock =
@@ -148,8 +177,20 @@ async fn attempt(
     let mut state = load(shared, &tx, &places).await?;
     let commits: Vec<_> = batch.iter().map(|asked| Ok(state.judge(shared, &asked.tx))).collect();
     state.write(shared, &tx).await?;
+    let is_repeated = |commit: &Result<Commit, _>| matches!(commit, Ok(Commit::Repeated));
+    if commits.iter().any(is_repeated) {
+        // An earlier copy may have become visible without having reached the standby that it was to
+        // reach. A write of our own makes the commit wait for everything before it.
+        let me = [(&shared.node as _, Type::UUID)];
+        tx.query_typed(&shared.sql.beat, &me).await.map_err(failed)?;
+    }
     tx.commit().await.map_err(failed)?;
     state.note(shared);
+    for (asked, commit) in batch.iter().zip(&commits) {
+        if is_repeated(commit) {
+            state.adopt(shared, &asked.tx);
+        }
+    }
     Ok((state.now, commits))
 }
 

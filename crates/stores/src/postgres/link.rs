@@ -8,7 +8,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use onetake_engine::{Reply, Stamped, StoreError};
@@ -16,10 +16,11 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_postgres::error::{Severity, SqlState};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Error, Notification, Row};
+use tokio_postgres::{AsyncMessage, Client, Error, IsolationLevel, Notification, Row, Transaction};
 
 use super::address::Address;
 use super::rows::time;
+use super::{PostgresError, fitness};
 
 /// Why a batch came to nothing that is known.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub(super) enum Failed {
     Held,
     /// It may be written or not.
     Unsure,
+    /// The server is not one to write to. Nothing was written.
+    Unfit(PostgresError),
 }
 
 impl Failed {
@@ -40,7 +43,7 @@ impl Failed {
         match self {
             // The time is not known either; nobody judges anything by the time of an unknown.
             Self::Unsure => Ok(Stamped { now: time(0), value: unknown }),
-            Self::Refused(_) | Self::Again | Self::Held => Err(self.error()),
+            Self::Refused(_) | Self::Again | Self::Held | Self::Unfit(_) => Err(self.error()),
         }
     }
 
@@ -50,6 +53,7 @@ impl Failed {
             Self::Again => "rivals kept getting in each other's way".into(),
             Self::Held => "another transaction holds this key".into(),
             Self::Unsure => "the connection to the database broke".into(),
+            Self::Unfit(error) => error.to_string(),
         })
     }
 }
@@ -115,8 +119,34 @@ pub(super) struct Dial {
     pub(super) address: Address,
     pub(super) connect_within: Duration,
     pub(super) reply_within: Duration,
+    pub(super) accept_loss: bool,
     /// The latest history that was seen.
     pub(super) timeline: AtomicI64,
+    /// Whether the last server that was connected to syncs by itself.
+    pub(super) syncs: AtomicBool,
+    /// Connections that are not closed yet. One that was let go in the middle of something stays
+    /// until the server has answered, or until the network says that nobody will.
+    pub(super) open: Arc<AtomicUsize>,
+}
+
+/// The most connections that are open, with those that were let go.
+const OPEN_MAX: usize = 16;
+
+/// Counts a connection as long as it is open.
+struct Opened(Arc<AtomicUsize>);
+
+impl Opened {
+    fn new(open: &Arc<AtomicUsize>) -> Option<Self> {
+        let next = |count: usize| (count < OPEN_MAX).then_some(count + 1);
+        let counted = open.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+        counted.ok().map(|_| Self(Arc::clone(open)))
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Dial {
@@ -129,33 +159,43 @@ impl Dial {
     ) -> Result<(Client, Arc<AtomicBool>), Failed> {
         for _ in 0..CONNECTS_MAX {
             let (client, warned) = self.connect_any(heard.clone()).await?;
-            let asked = timeout(self.connect_within, client.query_typed(TIMELINE, &[])).await;
-            let rows = asked.ok().and_then(Result::ok).unwrap_or_default();
-            let timeline = rows.first().map_or(0, |row| row.get(0));
+            let asked = async {
+                let server = fitness::ask(&client, self.accept_loss).await?;
+                // Some servers do not tell.
+                let rows = client.query_typed(TIMELINE, &[]).await.unwrap_or_default();
+                Ok::<_, PostgresError>((server, rows.first().map_or(0, |row| row.get(0))))
+            };
+            let asked = timeout(self.connect_within, asked).await;
+            let asked = asked.map_err(|_| unreachable("the database does not answer"))?;
+            let (server, timeline): (_, i64) = asked.map_err(Failed::Unfit)?;
+            self.syncs.store(server.syncs, Ordering::SeqCst);
+            // Whatever the server had to say to whoever logs in, it says of no write.
+            warned.store(false, Ordering::SeqCst);
             let latest = self.timeline.fetch_max(timeline, Ordering::SeqCst);
             if timeline == 0 || timeline >= latest {
                 return Ok((client, warned));
             }
         }
-        Err(Failed::Refused(StoreError::Unavailable(REPLACED.into())))
+        Err(unreachable(REPLACED))
     }
 
     async fn connect_any(
         &self,
         heard: Option<mpsc::Sender<Notification>>,
     ) -> Result<(Client, Arc<AtomicBool>), Failed> {
-        let unreachable = |why: String| Failed::Refused(StoreError::Unavailable(why));
+        let opened = Opened::new(&self.open);
+        let opened = opened.ok_or_else(|| unreachable("too many connections wait for replies"))?;
         let connecting = self.address.config.connect(self.address.tls.clone());
         let connected = timeout(self.connect_within, connecting).await;
-        let connected =
-            connected.map_err(|_| unreachable("the database does not answer".into()))?;
+        let connected = connected.map_err(|_| unreachable("the database does not answer"))?;
         let (client, mut connection) = connected.map_err(|error| {
             let why = error.as_db_error().map_or_else(|| spelled(&error), ToString::to_string);
-            unreachable(format!("the database cannot be reached: {why}"))
+            unreachable(&format!("the database cannot be reached: {why}"))
         })?;
         let warned = Arc::new(AtomicBool::new(false));
         let warns = Arc::clone(&warned);
         tokio::spawn(async move {
+            let _opened = opened;
             // Messages come in the order of the server, so a warning is noted before the reply
             // that it belongs to is handed on.
             while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
@@ -190,6 +230,17 @@ impl Dial {
     ) -> Result<Client, Failed> {
         self.connect(Some(heard)).await.map(|(client, _)| client)
     }
+}
+
+fn unreachable(why: &str) -> Failed {
+    Failed::Refused(StoreError::Unavailable(why.to_owned()))
+}
+
+/// A transaction that sees what was committed before each of its statements, whatever the role has
+/// for a default.
+pub(super) async fn transaction(client: &mut Client) -> Result<Transaction<'_>, Error> {
+    let isolation = IsolationLevel::ReadCommitted;
+    client.build_transaction().isolation_level(isolation).start().await
 }
 
 /// An error with what it comes from.
@@ -238,7 +289,7 @@ impl Link {
             Ok(_) if self.warned.swap(false, Ordering::SeqCst) => Err(Failed::Unsure),
             worked => worked,
         };
-        if let Err(Failed::Unsure | Failed::Refused(_)) = &worked {
+        if let Err(Failed::Unsure | Failed::Refused(_) | Failed::Unfit(_)) = &worked {
             self.client = None;
         }
         worked

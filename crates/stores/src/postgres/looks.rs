@@ -18,7 +18,7 @@ use super::rows::{self, COLUMNS, time};
 use super::shared::{NOW, Read, Shared};
 
 /// The most reads of one batch.
-const BATCH_MAX: usize = 512;
+const BATCH_MAX: usize = 128;
 
 type Ear<T> = oneshot::Sender<Reply<T>>;
 
@@ -69,14 +69,12 @@ pub(super) async fn show(
         if count == 0 {
             return;
         }
-        let (mut slots, mut ears) = (Vec::new(), Vec::new());
+        let mut slots: HashMap<_, Vec<_>> = HashMap::new();
         let (mut marks, mut marked) = (Vec::new(), Vec::new());
         for look in batch.drain(..) {
             match look {
-                Look::Slot { slot, ear } => {
-                    slots.push(slot);
-                    ears.push(ear);
-                }
+                // However many want to see one slot, it is read once.
+                Look::Slot { slot, ear } => slots.entry(slot).or_default().push(ear),
                 Look::Mark { slot, ear } => {
                     marks.push(slot);
                     marked.push(ear);
@@ -87,6 +85,7 @@ pub(super) async fn show(
                 | Look::Lane { .. }) => one(&shared, &mut link, other).await,
             }
         }
+        let (slots, ears): (Vec<_>, Vec<_>) = slots.into_iter().unzip();
         read(&shared, &mut link, &slots, ears).await;
         mark(&shared, &mut link, &marks, marked).await;
     }
@@ -96,7 +95,7 @@ async fn read(
     shared: &Shared,
     link: &mut Link,
     slots: &[Vec<u8>],
-    ears: Vec<Ear<Option<Arc<Record>>>>,
+    ears: Vec<Vec<Ear<Option<Arc<Record>>>>>,
 ) {
     if slots.is_empty() {
         return;
@@ -105,7 +104,7 @@ async fn read(
     let found = link.work(async |client: &mut Client| pinned(shared, client, slots).await).await;
     match found {
         Ok(Stamped { now, value }) => {
-            for ((ear, there), slot) in ears.into_iter().zip(value).zip(slots) {
+            for ((ears, there), slot) in ears.into_iter().zip(value).zip(slots) {
                 match &there {
                     Ok(Some(record)) => {
                         let there = Stamped { now, value: Arc::clone(record) };
@@ -114,12 +113,15 @@ async fn read(
                     Ok(None) => shared.front.forget(slot),
                     Err(_) => {}
                 }
-                drop(ear.send(there.map(|value| Stamped { now, value })));
+                let reply = there.map(|value| Stamped { now, value });
+                for ear in ears {
+                    drop(ear.send(reply.clone()));
+                }
             }
         }
         Err(failed) => {
             let error = StoreError::from(failed);
-            for ear in ears {
+            for ear in ears.into_iter().flatten() {
                 drop(ear.send(Err(error.clone())));
             }
         }
@@ -145,7 +147,7 @@ async fn pinned(
 
 async fn one(shared: &Shared, link: &mut Link, look: Look) {
     match look {
-        Look::Slot { slot, ear } => read(shared, link, &[slot], vec![ear]).await,
+        Look::Slot { slot, ear } => read(shared, link, &[slot], vec![vec![ear]]).await,
         Look::Fetch { places, ear } => {
             let found = async |client: &mut Client| fetch(shared, client, &places).await;
             answer(ear, link.work(found).await);

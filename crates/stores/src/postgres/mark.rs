@@ -13,7 +13,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::PostgresError;
-use super::link::{self, Failed, Link};
+use super::link::{self, Link};
 use crate::seal::MasterKey;
 use crate::seal::joint::{Joint, busy, first_mark, refused};
 
@@ -24,18 +24,23 @@ const LOOK_EVERY: Duration = Duration::from_secs(20);
 /// The least time between two looks, however many values cannot be read.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Agrees with the mark of the tables in `schema`, or leaves the first one.
+/// Agrees with the mark of the tables in `schema`. Whoever may make tables leaves the first one.
 pub(super) async fn agree(
     client: &mut Client,
     schema: &str,
     masters: &[MasterKey],
+    is_maker: bool,
 ) -> Result<Joint, PostgresError> {
     let database = PostgresError::Schema;
+    if fetch(client, schema).await.map_err(database)?.is_none() {
+        if !is_maker {
+            return Err(PostgresError::Unmigrated);
+        }
+        put(client, schema, &first_mark(masters)).await.map_err(database)?;
+    }
     for _ in 0..TRIES_MAX {
-        let Some(mark) = fetch(client, schema).await.map_err(database)? else {
-            put(client, schema, &first_mark(masters)).await.map_err(database)?;
-            continue;
-        };
+        let mark = fetch(client, schema).await.map_err(database)?;
+        let mark = mark.ok_or(PostgresError::Unmarked)?;
         let joint = Joint::agree(masters, &mark)?;
         let Some(next) = joint.rewrapped() else { return Ok(joint) };
         if replace(client, schema, &mark, &next).await.map_err(database)? {
@@ -56,11 +61,15 @@ pub(super) fn select(schema: &str) -> String {
     format!("SELECT mark FROM {schema}.seals")
 }
 
-/// Puts the first mark, unless somebody else did. It must outlast whatever is sealed by it.
+/// Puts the first mark, unless somebody else did, or there are records: nobody knows how those are
+/// sealed. It must outlast whatever is sealed by it.
 async fn put(client: &mut Client, schema: &str, mark: &[u8]) -> Result<(), Error> {
-    let tx = client.transaction().await?;
+    let tx = link::transaction(client).await?;
     tx.batch_execute("SET LOCAL synchronous_commit = on").await?;
-    let sql = format!("INSERT INTO {schema}.seals (mark) VALUES ($1) ON CONFLICT DO NOTHING");
+    let sql = format!(
+        "INSERT INTO {schema}.seals (mark)
+         SELECT $1 WHERE NOT EXISTS (SELECT FROM {schema}.slots) ON CONFLICT DO NOTHING"
+    );
     tx.query_typed(&sql, &[(&mark, Type::BYTEA)]).await?;
     tx.commit().await
 }
@@ -72,7 +81,7 @@ async fn replace(
     mark: &[u8],
     next: &[u8],
 ) -> Result<bool, Error> {
-    let tx = client.transaction().await?;
+    let tx = link::transaction(client).await?;
     tx.batch_execute("SET LOCAL synchronous_commit = on").await?;
     let sql = format!("UPDATE {schema}.seals SET mark = $2 WHERE mark = $1 RETURNING 1");
     let types = [(&mark as _, Type::BYTEA), (&next as _, Type::BYTEA)];
@@ -96,9 +105,8 @@ pub(super) async fn rotate(
             })
             .await;
         // Also where nobody knows whether it is stored: what is stored tells.
-        let found = look(link, schema).await?;
-        joint.learn(&found).map_err(refused)?;
-        if found == next {
+        confirm(joint, link, schema).await?;
+        if joint.mark() == next {
             return Ok(());
         }
         replaced?;
@@ -106,14 +114,34 @@ pub(super) async fn rotate(
     Err(busy())
 }
 
-async fn look(link: &mut Link, schema: &str) -> Result<Vec<u8>, Failed> {
+/// Learns the mark of the tables. Where they have none, or one from before, they get the one that
+/// is known.
+async fn confirm(joint: &Joint, link: &mut Link, schema: &str) -> Result<(), StoreError> {
     let found = link
         .work(async |client: &mut Client| {
             fetch(client, schema).await.map_err(|error| link::judge(&error))
         })
         .await?;
-    let gone = || StoreError::Corrupt("the mark of the store is gone from its tables".into());
-    found.ok_or_else(|| Failed::Refused(gone()))
+    if let Some(mark) = &found {
+        joint.learn(mark).map_err(refused)?;
+    }
+    let known = joint.mark();
+    if found.as_ref() == Some(&known) {
+        return Ok(());
+    }
+    let put_back = async |client: &mut Client| {
+        let done = match &found {
+            Some(mark) => replace(client, schema, mark, &known).await,
+            None => put_back(client, schema, &known).await,
+        };
+        done.map(drop).map_err(|error| link::judge(&error))
+    };
+    Ok(link.work(put_back).await?)
+}
+
+async fn put_back(client: &mut Client, schema: &str, mark: &[u8]) -> Result<bool, Error> {
+    let sql = format!("INSERT INTO {schema}.seals (mark) VALUES ($1) ON CONFLICT DO NOTHING");
+    client.query_typed(&sql, &[(&mark, Type::BYTEA)]).await.map(|_| true)
 }
 
 /// Learns of keys that other processes add: every now and then, and at once where a value was met
@@ -121,12 +149,12 @@ async fn look(link: &mut Link, schema: &str) -> Result<Vec<u8>, Failed> {
 pub(super) async fn follow(joint: Arc<Joint>, link: Arc<Mutex<Link>>, schema: String) {
     loop {
         let _ = timeout_at(Instant::now() + LOOK_EVERY, joint.is_short_of_a_key()).await;
-        let found = look(&mut *link.lock().await, &schema).await;
-        let learned = found.map(|mark| joint.learn(&mark));
-        // If the database does not answer, the next time is soon.
-        if let Ok(Err(error)) = learned {
-            tracing::warn!(%error, "a new key of the store cannot be used by this process");
+        // All under one lock, so that nothing that was just changed here is overtaken.
+        let mut link = link.lock().await;
+        if let Err(error) = confirm(&joint, &mut link, &schema).await {
+            tracing::warn!(%error, "no news of the keys of the store");
         }
+        drop(link);
         sleep(PAUSE).await;
     }
 }

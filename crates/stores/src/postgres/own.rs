@@ -14,9 +14,19 @@ pub(super) struct Owned {
     pub(super) renewal: u32,
     /// The end of its lease, in milliseconds on the clock of the database.
     pub(super) until: i64,
-    /// Whether the node keeps it alive. One that nobody renewed in time is not any more, or the
-    /// node would keep it alive for as long as it renews others.
-    pub(super) is_kept: bool,
+    pub(super) held: Held,
+}
+
+/// Whether the node keeps a claim alive. One that nobody renewed in time must not be kept any more,
+/// or the node would keep it alive for as long as it renews others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Held {
+    /// It does.
+    Kept,
+    /// It may: nobody knows whether the claim, or the letting go of it, was written.
+    Perhaps,
+    /// It does not.
+    LetGo,
 }
 
 /// A claim that lapsed.
@@ -24,7 +34,6 @@ pub(super) struct Owned {
 pub(super) struct Lapsed {
     pub(super) slot: Vec<u8>,
     pub(super) write: u128,
-    pub(super) until: i64,
 }
 
 /// The claims of this process by slot.
@@ -36,13 +45,27 @@ impl Own {
         self.0.lock().expect("invariant: no panic under the lock")
     }
 
+    /// Does something with the claim in `slot`, if it is this one.
+    fn with<T>(&self, slot: &[u8], write: u128, act: impl FnOnce(&mut Owned) -> T) -> Option<T> {
+        self.map().get_mut(slot).filter(|owned| owned.write == write).map(act)
+    }
+
     pub(super) fn get(&self, slot: &[u8]) -> Option<Owned> {
         self.map().get(slot).copied()
     }
 
     /// Notes a claim that was just made.
     pub(super) fn put(&self, slot: Vec<u8>, write: u128, until: i64) {
-        self.map().insert(slot, Owned { write, renewal: 0, until, is_kept: true });
+        self.map().insert(slot, Owned { write, renewal: 0, until, held: Held::Kept });
+    }
+
+    /// Notes a claim of which nobody knows whether it was made, or that turned out to be there. It
+    /// has to be renewed like any other, or to be let go.
+    pub(super) fn put_unsure(&self, slot: Vec<u8>, write: u128, until: i64) {
+        let mut map = self.map();
+        if map.get(&slot).is_none_or(|owned| owned.write != write) {
+            map.insert(slot, Owned { write, renewal: 0, until, held: Held::Perhaps });
+        }
     }
 
     /// Forgets the claim in `slot`: it is settled, or somebody else's by now.
@@ -53,25 +76,18 @@ impl Own {
         }
     }
 
-    /// Counts a renewal before it is sent, so that nobody can rely on the version before it. Says
-    /// whether the node keeps the claim.
-    pub(super) fn renew(&self, slot: &[u8], write: u128) -> Option<bool> {
-        let mut map = self.map();
-        let owned = map.get_mut(slot).filter(|owned| owned.write == write)?;
-        owned.renewal = owned.renewal.wrapping_add(1);
-        Some(owned.is_kept)
+    /// Counts a renewal that is done: the lease ends at `until`, and the node keeps the claim.
+    /// Gives how many there were.
+    pub(super) fn renewed(&self, slot: &[u8], write: u128, until: i64) -> Option<u32> {
+        self.with(slot, write, |owned| {
+            owned.renewal = owned.renewal.wrapping_add(1);
+            (owned.until, owned.held) = (until, Held::Kept);
+            owned.renewal
+        })
     }
 
-    /// Notes the end of a renewed lease. The node keeps the claim, from now on or still.
-    pub(super) fn extend(&self, slot: &[u8], write: u128, until: i64) {
-        let mut map = self.map();
-        if let Some(owned) = map.get_mut(slot).filter(|owned| owned.write == write) {
-            (owned.until, owned.is_kept) = (until, true);
-        }
-    }
-
-    /// Some of the claims that the node keeps although nobody renewed them in time. They count as
-    /// not kept from here on: a renewal that comes now has to ask for it.
+    /// Some of the claims that the node keeps, or may keep, although nobody renewed them in time. A
+    /// renewal that comes now has to ask for it again.
     pub(super) fn take_lapsed(
         &self,
         now: i64,
@@ -79,25 +95,39 @@ impl Own {
         is_one: impl Fn(&[u8]) -> bool,
     ) -> Vec<Lapsed> {
         let mut map = self.map();
-        let is_lapsed =
-            |slot: &[u8], owned: &Owned| owned.is_kept && owned.until < now && is_one(slot);
+        let is_lapsed = |slot: &[u8], owned: &Owned| {
+            owned.held != Held::LetGo && owned.until < now && is_one(slot)
+        };
         let lapsed = map.iter_mut().filter(|(slot, owned)| is_lapsed(slot, owned));
         let lapsed = lapsed.take(count_max).map(|(slot, owned)| {
-            owned.is_kept = false;
-            Lapsed { slot: slot.clone(), write: owned.write, until: owned.until }
+            owned.held = Held::Perhaps;
+            Lapsed { slot: slot.clone(), write: owned.write }
         });
         lapsed.collect()
     }
 
+    /// Notes that the node does not keep the claim any more.
+    pub(super) fn let_go(&self, slot: &[u8], write: u128) {
+        self.with(slot, write, |owned| owned.held = Held::LetGo);
+    }
+
     /// Forgets claims that lapsed so long ago that no owner comes back.
     pub(super) fn forget_before(&self, then: i64) {
-        self.map().retain(|_, owned| owned.is_kept || owned.until >= then);
+        self.map().retain(|_, owned| owned.held != Held::LetGo || owned.until >= then);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn lapsed(slot: &[u8], write: u128) -> Lapsed {
+        Lapsed { slot: slot.to_vec(), write }
+    }
+
+    fn held(own: &Own, slot: &[u8]) -> Held {
+        own.get(slot).unwrap().held
+    }
 
     #[test]
     fn a_claim_that_nobody_renews_lapses_once_and_is_kept_again_when_it_is_renewed() {
@@ -106,13 +136,27 @@ mod tests {
         own.put(b"b".to_vec(), 2, 300);
         assert_eq!(own.take_lapsed(50, 10, |_| true), []);
         assert_eq!(own.take_lapsed(200, 10, |slot| slot != b"a"), []);
-        let lapsed = Lapsed { slot: b"a".to_vec(), write: 1, until: 100 };
-        assert_eq!(own.take_lapsed(200, 10, |_| true), [lapsed]);
+        assert_eq!(own.take_lapsed(200, 10, |_| true), [lapsed(b"a", 1)]);
+        assert_eq!(held(&own, b"a"), Held::Perhaps);
+        assert_eq!(own.take_lapsed(200, 10, |_| true), [lapsed(b"a", 1)], "until it is certain");
+        own.let_go(b"a", 1);
         assert_eq!(own.take_lapsed(200, 10, |_| true), []);
-        assert_eq!(own.renew(b"a", 1), Some(false));
-        own.extend(b"a", 1, 400);
-        assert_eq!(own.renew(b"a", 1), Some(true));
+        assert_eq!(own.renewed(b"a", 1, 400), Some(1));
+        assert_eq!((own.get(b"a").unwrap().until, held(&own, b"a")), (400, Held::Kept));
         own.forget_before(1_000);
         assert!(own.get(b"a").is_some(), "the node keeps it");
+    }
+
+    #[test]
+    fn a_claim_that_may_have_been_made_is_let_go_unless_it_is_renewed() {
+        let own = Own::default();
+        own.put_unsure(b"a".to_vec(), 1, 100);
+        assert_eq!(held(&own, b"a"), Held::Perhaps);
+        assert_eq!(own.take_lapsed(200, 10, |_| true), [lapsed(b"a", 1)]);
+        own.renewed(b"a", 1, 300);
+        own.put_unsure(b"a".to_vec(), 1, 100);
+        assert_eq!(held(&own, b"a"), Held::Kept, "what is known is not forgotten");
+        own.put_unsure(b"a".to_vec(), 2, 100);
+        assert_eq!(own.get(b"a").unwrap().write, 2);
     }
 }

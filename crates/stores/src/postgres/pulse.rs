@@ -18,6 +18,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::link::{self, Failed, Link, in_one_trip};
+use super::own::Held;
 use super::rows::time;
 use super::shared::{Read, Shared};
 use super::swaps::{Ear, say};
@@ -61,12 +62,10 @@ pub(super) async fn renew(shared: &Shared, link: &mut Link, renewals: Vec<Renewi
         })
     };
     let (ours, others): (Vec<_>, Vec<_>) = renewals.into_iter().partition(is_own);
-    let mut lapsed = Vec::new();
-    for one in &ours {
-        if shared.own.renew(&one.slot, one.expected.write) == Some(false) {
-            lapsed.push((one.slot.clone(), Uuid::from_u128(one.expected.write)));
-        }
-    }
+    let is_kept = |slot: &[u8]| shared.own.get(slot).is_some_and(|own| own.held == Held::Kept);
+    let lapsed = ours.iter().filter(|one| !is_kept(&one.slot));
+    let lapsed: Vec<_> =
+        lapsed.map(|one| (one.slot.clone(), Uuid::from_u128(one.expected.write))).collect();
     let slots: Vec<_> = ours.iter().chain(&others).map(|one| one.slot.clone()).collect();
     let beaten = link
         .work(async |client: &mut Client| {
@@ -92,8 +91,9 @@ pub(super) async fn renew(shared: &Shared, link: &mut Link, renewals: Vec<Renewi
             Some(there) if is_ours && is_claim(&there, one.expected.write) => {
                 let lease = i64::try_from(one.lease.as_micros().div_ceil(1_000));
                 let until = at.saturating_add(lease.unwrap_or(i64::MAX));
-                shared.own.extend(&one.slot, one.expected.write, until);
-                Swap::Won(Arc::new(with_lease(&there, until)))
+                // Counted only now: who hears of a failure asks again with what it knows.
+                let renewal = shared.own.renewed(&one.slot, one.expected.write, until);
+                Swap::Won(Arc::new(with_lease(&there, renewal.unwrap_or_default(), until)))
             }
             there => {
                 if is_ours {
@@ -110,8 +110,9 @@ fn is_claim(there: &Record, write: u128) -> bool {
     there.version.write == write && matches!(there.phase, Phase::Claimed { .. })
 }
 
-fn with_lease(claim: &Record, until: i64) -> Record {
-    Record { phase: Phase::Claimed { lease_until: time(until) }, ..claim.clone() }
+fn with_lease(claim: &Record, renewal: u32, until: i64) -> Record {
+    let version = Version { renewal, ..claim.version };
+    Record { version, phase: Phase::Claimed { lease_until: time(until) }, ..claim.clone() }
 }
 
 /// Shows that this node lives, and reads what it renews by that. The row of the node is held until
@@ -171,9 +172,9 @@ pub(super) async fn let_go(shared: &Shared, link: &mut Link, is_mine: impl Fn(&[
             gone.map(drop).map_err(|error| link::judge(&error))
         })
         .await;
-    if done.is_err() {
+    if done.is_ok() {
         for one in lapsed {
-            shared.own.extend(&one.slot, one.write, one.until);
+            shared.own.let_go(&one.slot, one.write);
         }
     }
 }

@@ -11,9 +11,8 @@ use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::fitness::Server;
 use super::front::Front;
-use super::link::{self, Failed};
+use super::link::{self, Dial, Failed};
 use super::own::Own;
 use super::rows::{self, COLUMNS, Found, Written, time};
 use super::tally::{Counted, Tally};
@@ -30,6 +29,7 @@ pub(super) struct Shared {
     pub(super) tally: Tally,
     pub(super) sql: Sql,
     pub(super) seal: Arc<Joint>,
+    pub(super) dial: Arc<Dial>,
     /// The time of the database, and when it was that here.
     pub(super) clock: Mutex<Option<(i64, Instant)>>,
 }
@@ -94,6 +94,8 @@ impl Shared {
 /// connection, so nothing may depend on the settings of one.
 pub(super) struct Sql {
     pub(super) begin: String,
+    /// The same for what has waited before.
+    pub(super) begin_briefly: String,
     /// What `begin` sets, for transactions that the driver begins.
     pub(super) settings: String,
     pub(super) swaps: String,
@@ -102,7 +104,8 @@ pub(super) struct Sql {
     pub(super) call: String,
     /// Begins a transaction, and makes that function in it.
     pub(super) begin_making: String,
-    /// Whether the function can be used.
+    /// Whether the function can be made. It is a transaction of its own, which has nobody to set
+    /// how it is committed, so it is for servers that do so by themselves.
     pub(super) calls: AtomicBool,
     pub(super) reads: String,
     pub(super) beat: String,
@@ -117,35 +120,48 @@ pub(super) struct Sql {
     pub(super) channel: String,
 }
 
+/// Commits wait for the disk, also where the role has chosen that they do not. What is stronger
+/// stays as it is.
+const SYNC: &str = "SELECT set_config('synchronous_commit', 'on', true) \
+     WHERE current_setting('synchronous_commit') = 'off'";
 /// The time of the database in milliseconds.
 pub(super) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 /// A node that has beaten within this time, in milliseconds, lives.
 pub(super) const LIVES_WITHIN: i64 = 60_000;
 
+/// What every transaction sets for itself. Without the first ones a batch may be joined by reading
+/// the whole table. And nobody waits long for a row: one that is held must not hold up all others.
+fn settings() -> String {
+    format!(
+        "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; \
+         SET LOCAL enable_mergejoin = off; SET LOCAL enable_bitmapscan = off; \
+         SET LOCAL jit = off; SET LOCAL lock_timeout = '1s'; \
+         SET LOCAL client_min_messages = warning; {SYNC}"
+    )
+}
+
 impl Sql {
-    pub(super) fn new(schema: &str, server: &Server) -> Self {
+    pub(super) fn new(schema: &str) -> Self {
         let s = schema;
         let channel = format!("onetake_{:016x}", xxh3_64(schema.as_bytes()));
-        let sync = if server.syncs { "" } else { "; SET LOCAL synchronous_commit = on" };
-        // Without the first ones a batch may be joined by reading the whole table. And nobody waits
-        // long for a row: one that is held must not hold up all others.
-        let settings = format!(
-            "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; \
-             SET LOCAL enable_mergejoin = off; SET LOCAL enable_bitmapscan = off; \
-             SET LOCAL jit = off; SET LOCAL lock_timeout = '1s'{sync}"
-        );
+        let settings = settings();
+        // Whatever the role has for a default: a snapshot from before a lock would be too old.
+        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {settings}");
         let swaps = swaps(s, &channel);
         let name = format!("pg_temp.onetake_{:016x}", xxh3_64(swaps.as_bytes()));
         Self {
-            begin: format!("BEGIN; {settings}"),
+            begin_briefly: format!("{begin}; SET LOCAL lock_timeout = '50ms'"),
+            begin,
             settings,
             call: format!(
                 "SELECT * FROM {name}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
                  AS r(now bigint, slot bytea, since bigint, until bigint, told bigint)"
             ),
-            begin_making: format!("BEGIN; {}", function(&name, &swaps)),
-            // It is a transaction of its own, which has nobody to set how it is committed.
-            calls: AtomicBool::new(server.syncs),
+            begin_making: format!(
+                "BEGIN ISOLATION LEVEL READ COMMITTED; {}",
+                function(&name, &swaps)
+            ),
+            calls: AtomicBool::new(true),
             swaps,
             reads: format!(
                 "SELECT {NOW}, {COLUMNS} FROM unnest($1::bytea[]) WITH ORDINALITY AS i(slot, place)
@@ -245,29 +261,15 @@ fn swaps(s: &str, channel: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
-
     use super::*;
-
-    fn sql(schema: &str, syncs: bool) -> Sql {
-        Sql::new(schema, &Server { syncs, ranges: true })
-    }
 
     #[test]
     fn a_function_that_means_something_else_has_another_name() {
-        let (one, other) = (sql("one", true), sql("other", true));
+        let (one, other) = (Sql::new("one"), Sql::new("other"));
         assert_ne!(one.call, other.call);
-        assert_eq!(one.call, sql("one", true).call);
+        assert_eq!(one.call, Sql::new("one").call);
         assert!(
             one.begin_making.contains("one.slots") && other.begin_making.contains("other.slots")
         );
-    }
-
-    #[test]
-    fn a_batch_that_has_to_ask_for_its_sync_is_no_call() {
-        assert!(sql("one", true).calls.load(Ordering::Relaxed));
-        let asks = sql("one", false);
-        assert!(!asks.calls.load(Ordering::Relaxed));
-        assert!(asks.begin.contains("synchronous_commit = on"));
     }
 }

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use onetake_core::{Draft, Record, Timestamp, Verdict, Version, judge};
+use onetake_core::{Draft, Phase, Record, Timestamp, Verdict, Version, judge};
 use onetake_engine::{Reply, Stamped, StoreError, Swap};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::yield_now;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Row};
@@ -24,14 +24,16 @@ use uuid::Uuid;
 
 use super::link::{self, Failed, Link, Typed, in_one_trip};
 use super::pulse::{self, Renewing};
-use super::rows::{self, Arrays, Found, Written, time};
+use super::rows::{self, Arrays, Written, time};
 use super::shared::Shared;
-use super::{listen, part};
+use super::{listen, part, takeover};
 
 /// The most operations of one batch.
 ///
 /// All of them may be waited for, and one notification has at most 8,000 bytes.
 const BATCH_MAX: usize = 380;
+/// A batch is not added to once it is so large.
+const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The least time between two beats for renewals.
 const BEAT_EVERY: Duration = Duration::from_millis(50);
 /// How often is looked for claims that nobody renewed.
@@ -41,10 +43,13 @@ const TRIES_MAX: usize = 5;
 
 pub(super) type Ear = oneshot::Sender<Reply<Swap>>;
 
-/// What is asked of a writer.
-pub(super) enum Op {
-    Swap { expected: Option<Version>, next: Draft, ear: Ear },
-    Renew(Renewing),
+/// A swap that is asked of a writer.
+pub(super) struct Op {
+    pub(super) expected: Option<Version>,
+    pub(super) next: Draft,
+    pub(super) ear: Ear,
+    /// Held until the reply is given, so that what waits has a bound.
+    pub(super) room: Option<OwnedSemaphorePermit>,
 }
 
 /// Which of the writers one is: the slots of each are its alone.
@@ -61,12 +66,24 @@ impl Part {
 }
 
 /// A swap on its way.
-struct Swapping {
-    expected: Option<Version>,
+pub(super) struct Swapping {
+    pub(super) expected: Option<Version>,
     next: Draft,
-    row: Written,
+    pub(super) row: Written,
     asked_at: Instant,
-    ear: Ear,
+    pub(super) ear: Ear,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+/// A writer, and what it does beside swaps.
+struct Writer {
+    shared: Arc<Shared>,
+    mine: Part,
+    link: Link,
+    renewing: mpsc::Receiver<Renewing>,
+    renewals: Vec<Renewing>,
+    beat_at: Instant,
+    look_at: Instant,
 }
 
 /// Works until nobody can ask any more.
@@ -74,53 +91,111 @@ pub(super) async fn write(
     shared: Arc<Shared>,
     mine: Part,
     mut ops: mpsc::Receiver<Op>,
-    mut link: Link,
+    renewing: mpsc::Receiver<Renewing>,
+    link: Link,
 ) {
-    let (mut batch, mut later, mut renewals) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut beat_at, mut look_at) = (Instant::now(), Instant::now() + LOOK_EVERY);
+    let (beat_at, look_at) = (Instant::now(), Instant::now() + LOOK_EVERY);
+    let renewals = Vec::new();
+    let mut writer = Writer { shared, mine, link, renewing, renewals, beat_at, look_at };
+    let (mut batch, mut later) = (Vec::new(), Vec::new());
     loop {
         if later.is_empty() {
-            let wake = if renewals.is_empty() { look_at } else { beat_at.min(look_at) };
             // Whoever was just told may ask for more at once: with that the next batch is larger.
             yield_now().await;
-            // Swaps go on; renewals wait for each other, because one beat is enough for all.
-            if let Ok(0) = timeout_at(wake, ops.recv_many(&mut batch, BATCH_MAX)).await {
-                return;
+            tokio::select! {
+                biased;
+                count = ops.recv_many(&mut batch, BATCH_MAX) => if count == 0 { return },
+                () = writer.is_due() => {}
             }
         }
-        for op in batch.drain(..) {
-            match op {
-                Op::Swap { expected, next, ear } => {
-                    let (row, asked_at) = (shared.written(&next), Instant::now());
-                    later.push(Swapping { expected, next, row, asked_at, ear });
-                }
-                Op::Renew(renewing) => renewals.push(renewing),
-            }
+        for Op { expected, next, ear, room } in batch.drain(..) {
+            let (row, asked_at) = (writer.shared.written(&next), Instant::now());
+            later.push(Swapping { expected, next, row, asked_at, ear, _room: room });
         }
-        // The first operation of each slot; the others have to see what came of it.
-        let mut slots = HashSet::new();
-        let (now, rest): (Vec<_>, Vec<_>) =
-            later.drain(..).partition(|swap: &Swapping| slots.insert(swap.row.slot.clone()));
+        // What nobody waits for any more was given up by its caller, who has counted on that.
+        later.retain(|swap: &Swapping| !swap.ear.is_closed());
+        let (now, rest) = next_of(later);
+        let held = writer.work(now).await;
+        // Those who want the same must not wait as long, one after the other.
+        let (held, rest) = rest.into_iter().partition(|swap| held.contains(&swap.row.slot));
+        fail(held, &Failed::Held);
         later = rest;
-        work(&shared, &mut link, now).await;
-        if !renewals.is_empty() && Instant::now() >= beat_at {
-            pulse::renew(&shared, &mut link, std::mem::take(&mut renewals)).await;
-            beat_at = Instant::now() + BEAT_EVERY;
-        }
-        if Instant::now() >= look_at {
-            pulse::let_go(&shared, &mut link, |slot| mine.has(slot)).await;
-            look_at = Instant::now() + LOOK_EVERY;
-        }
+        writer.look_after().await;
     }
 }
 
-async fn work(shared: &Shared, link: &mut Link, swaps: Vec<Swapping>) {
-    let (takeovers, swaps): (Vec<_>, Vec<_>) =
-        swaps.into_iter().partition(|swap| depends_on_another(shared, swap));
-    swap(shared, link, swaps).await;
-    for takeover in takeovers {
-        take_over(shared, link, takeover).await;
+/// The next batch: the first operation of each slot, because the others have to see what came of
+/// it, as far as they fit. And the rest.
+fn next_of(swaps: Vec<Swapping>) -> (Vec<Swapping>, Vec<Swapping>) {
+    let (mut slots, mut bytes) = (HashSet::new(), 0);
+    swaps.into_iter().partition(|swap| {
+        let is_next = slots.insert(swap.row.slot.clone()) && bytes < BATCH_BYTES_MAX;
+        bytes += if is_next { swap.row.body.len() } else { 0 };
+        is_next
+    })
+}
+
+impl Writer {
+    /// Returns when there is something to do beside swaps. Renewals wait for each other a little,
+    /// because one beat is enough for all.
+    async fn is_due(&mut self) {
+        if self.renewals.is_empty() {
+            match timeout_at(self.look_at, self.renewing.recv()).await {
+                Ok(Some(one)) => self.renewals.push(one),
+                Ok(None) => std::future::pending().await,
+                Err(_) => return,
+            }
+        }
+        sleep_until(self.beat_at.min(self.look_at)).await;
     }
+
+    /// Renews, and lets go what nobody renews. Renewals never wait behind swaps, and whatever was
+    /// asked for is renewed before anything is let go.
+    async fn look_after(&mut self) {
+        while let Ok(one) = self.renewing.try_recv() {
+            self.renewals.push(one);
+        }
+        let looks = Instant::now() >= self.look_at;
+        if !self.renewals.is_empty() && (looks || Instant::now() >= self.beat_at) {
+            let renewals = std::mem::take(&mut self.renewals);
+            pulse::renew(&self.shared, &mut self.link, renewals).await;
+            self.beat_at = Instant::now() + BEAT_EVERY;
+        }
+        if looks {
+            let mine = self.mine;
+            pulse::let_go(&self.shared, &mut self.link, |slot| mine.has(slot)).await;
+            self.look_at = Instant::now() + LOOK_EVERY;
+        }
+    }
+
+    /// Carries out swaps of different slots. Gives the slots that somebody else holds.
+    async fn work(&mut self, swaps: Vec<Swapping>) -> HashSet<Vec<u8>> {
+        let shared = Arc::clone(&self.shared);
+        let (takeovers, swaps): (Vec<_>, Vec<_>) =
+            swaps.into_iter().partition(|swap| depends_on_another(&shared, swap));
+        let mut held = HashSet::new();
+        let left = swap(&shared, &mut self.link, swaps, Patience::Usual).await;
+        // Whose row is held is found by asking for each alone.
+        for one in left {
+            self.look_after().await;
+            let still = swap(&shared, &mut self.link, vec![one], Patience::Little).await;
+            held.extend(still.iter().map(|swap| swap.row.slot.clone()));
+            fail(still, &Failed::Held);
+        }
+        for takeover in takeovers {
+            self.look_after().await;
+            takeover::take_over(&shared, &mut self.link, takeover).await;
+        }
+        held
+    }
+}
+
+/// How long one waits for a row that somebody else holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    Usual,
+    /// It has been waited for before.
+    Little,
 }
 
 /// Whether a swap names a renewal that another node counts.
@@ -148,33 +223,55 @@ pub(super) fn say(ear: Ear, reply: Reply<Swap>) {
     drop(ear.send(reply));
 }
 
-fn fail(swaps: Vec<Swapping>, failed: &Failed) {
+pub(super) fn fail(swaps: Vec<Swapping>, failed: &Failed) {
     for swap in swaps {
         say(swap.ear, failed.reply(Swap::Unknown));
     }
 }
 
-async fn swap(shared: &Shared, link: &mut Link, swaps: Vec<Swapping>) {
-    if swaps.is_empty() {
-        return;
-    }
+/// Carries out swaps of different slots in one transaction, and tells what came of them. Gives back
+/// those of a batch of which somebody else holds one.
+async fn swap(
+    shared: &Shared,
+    link: &mut Link,
+    swaps: Vec<Swapping>,
+    patience: Patience,
+) -> Vec<Swapping> {
+    let mut failed = Failed::Again;
     for _ in 0..TRIES_MAX {
-        let written =
-            link.work(async |client: &mut Client| write_all(shared, client, &swaps).await).await;
+        if swaps.is_empty() || swaps.iter().all(|swap| swap.ear.is_closed()) {
+            return Vec::new();
+        }
+        let written = link
+            .work(async |client: &mut Client| write_all(shared, client, &swaps, patience).await)
+            .await;
         match written {
-            Ok(written) => return tell(shared, link, swaps, written).await,
-            Err(Failed::Again) => {}
-            // Whose row is held is found by asking for each alone.
-            Err(Failed::Held) if swaps.len() > 1 => {
-                for one in swaps {
-                    Box::pin(swap(shared, link, vec![one])).await;
-                }
-                return;
+            Ok(written) => {
+                tell(shared, link, swaps, written).await;
+                return Vec::new();
             }
-            Err(failed) => return fail(swaps, &failed),
+            Err(Failed::Again) => {}
+            Err(Failed::Held) => return swaps,
+            Err(other) => {
+                failed = other;
+                break;
+            }
         }
     }
-    fail(swaps, &Failed::Again);
+    if matches!(failed, Failed::Unsure) {
+        note_unsure(shared, &swaps);
+    }
+    fail(swaps, &failed);
+    Vec::new()
+}
+
+/// Notes claims that may be there: if so, they are to be renewed, or to be let go in the end.
+pub(super) fn note_unsure(shared: &Shared, swaps: &[Swapping]) {
+    let now = shared.about_now().unwrap_or(0);
+    for swap in swaps.iter().filter(|swap| swap.row.is_claim) {
+        let until = now.saturating_add(swap.row.until);
+        shared.own.put_unsure(swap.row.slot.clone(), swap.next.version.write, until);
+    }
 }
 
 /// What was written of a batch: the time, and the rows.
@@ -185,7 +282,12 @@ struct Wrote {
 }
 
 /// Writes what can be written of `swaps`, in one transaction.
-async fn write_all(shared: &Shared, client: &Client, swaps: &[Swapping]) -> Result<Wrote, Failed> {
+async fn write_all(
+    shared: &Shared,
+    client: &Client,
+    swaps: &[Swapping],
+    patience: Patience,
+) -> Result<Wrote, Failed> {
     let mut order: Vec<_> = swaps.iter().filter(|swap| !is_stale(shared, swap)).collect();
     // In one order for everybody, so that batches wait for each other and never in a circle.
     order.sort_unstable_by(|one, other| one.row.slot.cmp(&other.row.slot));
@@ -197,7 +299,8 @@ async fn write_all(shared: &Shared, client: &Client, swaps: &[Swapping]) -> Resu
     let mut types = vec![slots, (&expected as _, Type::UUID_ARRAY)];
     types.extend(written);
     types.extend([(&shared.node as _, Type::UUID), (&names as _, Type::INT8_ARRAY)]);
-    let rows = send(shared, client, &types).await.map_err(|error| link::judge(&error))?;
+    let rows = send(shared, client, &types, patience).await;
+    let rows = rows.map_err(|error| link::judge(&error))?;
     let now = rows.first().map_or(0, |row| row.get(0));
     shared.note_now(now);
     let slots = rows.iter().filter_map(|row| {
@@ -208,9 +311,17 @@ async fn write_all(shared: &Shared, client: &Client, swaps: &[Swapping]) -> Resu
 }
 
 /// Sends a batch, which is one transaction and one round trip.
-async fn send(shared: &Shared, client: &Client, types: &[Typed<'_>]) -> Result<Vec<Row>, Error> {
+async fn send(
+    shared: &Shared,
+    client: &Client,
+    types: &[Typed<'_>],
+    patience: Patience,
+) -> Result<Vec<Row>, Error> {
     let sql = &shared.sql;
-    if sql.calls.load(Ordering::Relaxed) {
+    if patience == Patience::Little {
+        return in_one_trip(client, &sql.begin_briefly, &sql.swaps, types).await;
+    }
+    if sql.calls.load(Ordering::Relaxed) && shared.dial.syncs.load(Ordering::Relaxed) {
         match client.query_typed(&sql.call, types).await {
             Err(error) if is_missing(&error) => {}
             called => return called,
@@ -252,7 +363,7 @@ async fn tell(shared: &Shared, link: &mut Link, swaps: Vec<Swapping>, wrote: Wro
 }
 
 /// The record that was just written, and notes whose it is.
-fn settled(
+pub(super) fn settled(
     shared: &Shared,
     swap: &Swapping,
     now: Timestamp,
@@ -273,7 +384,7 @@ fn settled(
 }
 
 /// Says what is there instead, to those whose swap wrote nothing.
-async fn lost(shared: &Shared, link: &mut Link, swaps: Vec<Swapping>) {
+pub(super) async fn lost(shared: &Shared, link: &mut Link, swaps: Vec<Swapping>) {
     if swaps.is_empty() {
         return;
     }
@@ -302,7 +413,7 @@ async fn lost(shared: &Shared, link: &mut Link, swaps: Vec<Swapping>) {
                 let version = there.as_ref().map(|there| there.version);
                 match (judge(version, swap.expected, swap.next.version), there) {
                     (Verdict::Repeated, Some(there)) => {
-                        repeated.push((swap.ear, there));
+                        repeated.push((swap, there));
                         continue;
                     }
                     // It was in the way, and is gone again. Whoever asked may ask again.
@@ -324,7 +435,7 @@ async fn confirm(
     shared: &Shared,
     link: &mut Link,
     now: Timestamp,
-    repeated: Vec<(Ear, Arc<Record>)>,
+    repeated: Vec<(Swapping, Arc<Record>)>,
 ) {
     if repeated.is_empty() {
         return;
@@ -336,71 +447,13 @@ async fn confirm(
             beat.map(drop).map_err(|error| link::judge(&error))
         })
         .await;
-    for (ear, there) in repeated {
-        let value = if beaten.is_ok() { Swap::Won(there) } else { Swap::Unknown };
-        say(ear, Ok(Stamped { now, value }));
-    }
-}
-
-/// Replaces a claim of another node, if that node has not renewed its claims since.
-async fn take_over(shared: &Shared, link: &mut Link, swap: Swapping) {
-    let taken =
-        link.work(async |client: &mut Client| try_take_over(shared, client, &swap).await).await;
-    match taken {
-        Ok(Some((now, since, until))) => {
-            let now = time(now);
-            let record = settled(shared, &swap, now, since, until);
-            say(swap.ear, Ok(Stamped { now, value: Swap::Won(record) }));
+    for (swap, there) in repeated {
+        // Whether this node keeps it nobody knows, so the first renewal asks for it.
+        if let Phase::Claimed { lease_until } = there.phase {
+            let (slot, until) = (swap.row.slot, rows::millis(lease_until));
+            shared.own.put_unsure(slot, there.version.write, until);
         }
-        Ok(None) => lost(shared, link, vec![swap]).await,
-        Err(failed) => say(swap.ear, failed.reply(Swap::Unknown)),
+        let value = if beaten.is_ok() { Swap::Won(there) } else { Swap::Unknown };
+        say(swap.ear, Ok(Stamped { now, value }));
     }
-}
-
-async fn try_take_over(
-    shared: &Shared,
-    client: &mut Client,
-    swap: &Swapping,
-) -> Result<Option<(i64, i64, i64)>, Failed> {
-    let failed = |error| link::judge(&error);
-    let Some(expected) = swap.expected else { return Ok(None) };
-    let write = Uuid::from_u128(expected.write);
-    let tx = client.transaction().await.map_err(failed)?;
-    tx.batch_execute(&shared.sql.settings).await.map_err(failed)?;
-    let node = tx
-        .query_typed(&shared.sql.node_of, &[(&swap.row.slot, Type::BYTEA), (&write, Type::UUID)])
-        .await
-        .map_err(failed)?;
-    let Some(node) = node.first().and_then(|row| row.get::<_, Option<Uuid>>(0)) else {
-        return Ok(None);
-    };
-    let beat =
-        tx.query_typed(&shared.sql.lock_node, &[(&node, Type::UUID)]).await.map_err(failed)?;
-    if Found::renewal_of(beat.first().map(|row| row.get(0))) != expected.renewal {
-        return Ok(None);
-    }
-    let row = &swap.row;
-    let me = row.is_claim.then_some(shared.node);
-    let written = tx
-        .query_typed(
-            &shared.sql.take_over,
-            &[
-                (&row.slot, Type::BYTEA),
-                (&write, Type::UUID),
-                (&node, Type::UUID),
-                (&row.write, Type::UUID),
-                (&me, Type::UUID),
-                (&row.kind, Type::INT2),
-                (&row.since, Type::INT8),
-                (&row.until, Type::INT8),
-                (&row.body, Type::BYTEA),
-                (&listen::name(&row.slot).to_string(), Type::TEXT),
-            ],
-        )
-        .await
-        .map_err(failed)?;
-    let Some(written) = written.first() else { return Ok(None) };
-    let times = (written.get(0), written.get(1), written.get(2));
-    tx.commit().await.map_err(failed)?;
-    Ok(Some(times))
 }

@@ -145,8 +145,10 @@ impl Link {
 
     fn failed(&self, error: &RedisError) -> Failed {
         let code = error.code().unwrap_or_default();
-        // `ERR` may also be said of a script that ran half way.
-        if code.is_empty() || code == "ERR" {
+        // `ERR` may also be said of a script that ran half way. And the client of a cluster may
+        // have sent it before, to a server that has gone since.
+        let is_cluster = matches!(self.way, Way::Cluster(_));
+        if code.is_empty() || code == "ERR" || is_cluster {
             self.give_up();
             return Failed::Unsure;
         }

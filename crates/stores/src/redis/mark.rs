@@ -80,7 +80,13 @@ pub(super) async fn agree(
 /// that is known.
 pub(super) async fn confirm(joint: &Joint, link: &Link, key: &str) -> Result<(), StoreError> {
     let mark = fetch(link, key, &joint.mark()).await?;
-    joint.learn(&mark).map_err(refused)
+    joint.learn(&mark).map_err(refused)?;
+    let known = joint.mark();
+    if known != mark {
+        // A server that took over has lost the later one.
+        replace(link, key, &mark, &known).await?;
+    }
+    Ok(())
 }
 
 /// Adds a key, wrapped by `master`, and seals with it once it is stored.

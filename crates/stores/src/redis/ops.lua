@@ -47,14 +47,14 @@ local function shown(key)
   return value
 end
 
--- Writes to `key`; answers what was refused, if it was. A full server refuses a write that may need
--- room, unless the script has written before. It may refuse a new key, but never what becomes of one
--- that it holds: so where that is at stake, a write that changes nothing goes before. The new keys
--- of a batch come first, so that none of them slips in behind it.
-local function write(key, is_new, ...)
+-- Writes to `key`, which is there; answers what was refused, if it was. A full server refuses a write
+-- that may need room, unless the script has written before. It may refuse a new key, but never what
+-- becomes of one that it holds: so a write that changes nothing goes before. The new keys of a batch
+-- come first, so that none of them slips in behind it.
+local function write(key, ...)
   local wrote = redis.pcall(...)
   local err = type(wrote) == 'table' and wrote.err
-  if err and not is_new and err:find('OOM', 1, true) then
+  if err and err:find('OOM', 1, true) then
     redis.pcall('PERSIST', key)
     wrote = redis.pcall(...)
     err = type(wrote) == 'table' and wrote.err
@@ -63,23 +63,38 @@ local function write(key, is_new, ...)
 end
 
 local function swap(key, kind, expected, next, since, till, body)
+  local ends = now + till
+  local times = struct.pack('>I8I8', now + since, ends)
+  local value = '\1' .. next .. kind .. '0' .. times .. body
+  -- A claim and an unknown never expire. Without it a write also ends an earlier expiry.
+  local expires = kind == '2' or kind == '3'
+  local span, refused = expires and math.max(1, ends - now + grace)
+  if expected == '' then
+    -- Nearly always there is nothing, and one command finds that out and writes.
+    local wrote
+    if expires then
+      wrote = redis.pcall('SET', key, value, 'NX', 'PX', span)
+    else
+      wrote = redis.pcall('SET', key, value, 'NX')
+    end
+    if wrote and not wrote.err then return 1 end
+    -- A copy of this write may have been here before, on a server that let it in.
+    refused = wrote and wrote.err
+  end
   local head, err = head_of(key)
   if err then return {0, err} end
   local there = head:sub(2, 21)
   -- Before the comparison: the repeated write itself changed what is there.
   if there ~= '' and there:sub(1, 16) == next:sub(1, 16) then
-    local value = shown(key)
-    return type(value) == 'string' and {value} or value
+    local found = shown(key)
+    return type(found) == 'string' and {found} or found
   end
   if there ~= expected then return shown(key) end
-  local ends = now + till
-  local times = struct.pack('>I8I8', now + since, ends)
-  local value = '\1' .. next .. kind .. '0' .. times .. body
-  if kind == '2' or kind == '3' then
-    err = write(key, head == '', 'SET', key, value, 'PX', math.max(1, ends - now + grace))
+  if refused then return {0, refused} end
+  if expires then
+    err = write(key, 'SET', key, value, 'PX', span)
   else
-    -- A claim and an unknown never expire. This also ends what was left of an earlier expiry.
-    err = write(key, head == '', 'SET', key, value)
+    err = write(key, 'SET', key, value)
   end
   if err then return {0, err} end
   if head:sub(22, 23) == '11' then redis.pcall('PUBLISH', channel, key) end
@@ -93,7 +108,7 @@ local function renew(key, expected, lease)
   local renewal = (struct.unpack('>I4', head, 18) + 1) % 4294967296
   -- In one write, so that no failure leaves half a renewal.
   local middle = struct.pack('>I4', renewal) .. head:sub(22, 31) .. struct.pack('>I8', now + lease)
-  err = write(key, false, 'SETRANGE', key, 17, middle)
+  err = write(key, 'SETRANGE', key, 17, middle)
   if err then return {0, err} end
   -- A claim has no outcome, so it is small.
   return {whole(key)}
@@ -104,7 +119,7 @@ local function mark(key)
   if err then return {0, err} end
   if head:sub(22, 22) ~= '1' then return 0 end
   if head:sub(23, 23) == '1' then return 1 end
-  err = write(key, false, 'SETRANGE', key, 22, '1')
+  err = write(key, 'SETRANGE', key, 22, '1')
   if err then return {0, err} end
   return 1
 end

@@ -5,6 +5,7 @@
 //! same key in two places, and both would execute. Any of them may add a key to the ring later; who
 //! meets a value that such a key sealed has to fetch the mark again. Talks to no server itself.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 
 use onetake_engine::StoreError;
@@ -20,6 +21,8 @@ const PLAIN: &[u8] = b"";
 pub(crate) struct Joint {
     known: RwLock<Known>,
     unknown_key: Notify,
+    /// Whether the store turned out to be another one.
+    is_strange: AtomicBool,
 }
 
 struct Known {
@@ -67,7 +70,7 @@ impl Joint {
         let (sealer, _) = read(masters, mark)?;
         let (masters, mark) = (masters.to_vec(), mark.to_vec());
         let known = RwLock::new(Known { masters, mark, sealer: Arc::new(sealer) });
-        Ok(Self { known, unknown_key: Notify::new() })
+        Ok(Self { known, unknown_key: Notify::new(), is_strange: AtomicBool::new(false) })
     }
 
     /// A mark to put in the place of the one that is known, where that was wrapped by another key
@@ -92,20 +95,42 @@ impl Joint {
         self.known.read().expect("invariant: no panic under the lock").mark.clone()
     }
 
-    /// Goes on with the mark that the store has now. The names of slots never change, so a ring
-    /// that names them otherwise is that of another store.
+    /// Goes on with the mark that the store has now. Where that has fewer keys than are known here,
+    /// a server has lost the later one: [`mark`](Self::mark) stays as it is, and is to be put back.
+    /// The names of slots never change, so a ring that names them otherwise is that of another
+    /// store. Nothing is done with that from here on, for what is done would not be found.
     pub(crate) fn learn(&self, mark: &[u8]) -> Result<(), SealError> {
         let mut known = self.known.write().expect("invariant: no panic under the lock");
         if known.mark == mark {
             return Ok(());
         }
-        let (sealer, _) = read(&known.masters, mark)?;
-        let probe = [0; 32];
-        if sealer.name(&probe) != known.sealer.name(&probe) {
-            return Err(SealError::OtherStore);
+        let sealer = match read(&known.masters, mark) {
+            Ok((sealer, _)) => sealer,
+            Err(error @ (SealError::NoKey | SealError::NotSealed)) => {
+                self.is_strange.store(true, Ordering::Release);
+                return Err(error);
+            }
+            // The ring may be the same, under a master key that is not at hand.
+            Err(error) => return Err(error),
+        };
+        match (&sealer, &*known.sealer) {
+            (Sealer::Sealed(found), Sealer::Sealed(ours)) if found.extends(ours) => {}
+            (Sealer::Sealed(found), Sealer::Sealed(ours)) if ours.extends(found) => return Ok(()),
+            _ => {
+                self.is_strange.store(true, Ordering::Release);
+                return Err(SealError::OtherStore);
+            }
         }
         known.mark = mark.to_vec();
         known.sealer = Arc::new(sealer);
+        Ok(())
+    }
+
+    /// Whether the store is still the one that was opened.
+    pub(crate) fn is_ours(&self) -> Result<(), StoreError> {
+        if self.is_strange.load(Ordering::Acquire) {
+            return Err(StoreError::Unavailable(SealError::OtherStore.to_string()));
+        }
         Ok(())
     }
 
@@ -194,8 +219,13 @@ mod tests {
         assert!(matches!(read(&other), Err(StoreError::Unavailable(_))), "{:?}", read(&other));
         other.learn(&rotated).unwrap();
         assert_eq!(&read(&other).unwrap().1[..], b"value");
+        other.learn(&mark).unwrap();
+        assert_eq!(other.mark(), rotated, "a key is not forgotten because a server lost it");
+        assert_eq!(&read(&other).unwrap().1[..], b"value");
+        assert_eq!(other.is_ours(), Ok(()));
         let stranger = first_mark(&[master(1)]);
         assert!(matches!(other.learn(&stranger), Err(SealError::OtherStore)));
-        assert_eq!(other.mark(), rotated, "and goes on with what it knows");
+        assert_eq!(other.mark(), rotated, "and nothing is done with that");
+        assert!(matches!(other.is_ours(), Err(StoreError::Unavailable(_))));
     }
 }

@@ -166,6 +166,12 @@ impl KeyRing {
         Ok(Self { name_key, generations, plain })
     }
 
+    /// Whether this ring hides names by the same key as `other` and opens all that `other` opens.
+    pub(super) fn extends(&self, other: &Self) -> bool {
+        let has = |one: &Generation| self.key(one.number).is_some_and(|key| *key == one.key);
+        self.name_key == other.name_key && other.generations.iter().all(has)
+    }
+
     fn newest(&self) -> &Generation {
         self.generations.last().expect("invariant: a ring always has a generation")
     }

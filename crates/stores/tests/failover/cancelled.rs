@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use onetake_engine::{Slots, Stamped, Swap};
+use onetake_engine::{Commit, Doc, Journal, Place, Slots, Stamped, Swap, Tx};
 use onetake_testkit::make::LONG;
 use onetake_testkit::servers::Server;
 
@@ -42,10 +42,42 @@ async fn d6_a_commit_that_did_not_reach_the_standby_is_unknown_until_it_has() {
     }
     pipe.mend();
     let claimed = claim().await.unwrap().unwrap();
-    assert!(matches!(claimed.value, Swap::Won(_)), "{claimed:?}");
+    let Swap::Won(claimed) = claimed.value else { panic!("{claimed:?}") };
+    // Although nobody heard of it at first, it can be renewed like any other.
+    let renewed = store.renew(pen(1).slot(), claimed.version, LONG).await.unwrap();
+    assert!(matches!(renewed.value, Swap::Won(_)), "{renewed:?}");
     let pipe = aside(|| pair.pipe());
     pipe.cut();
     aside(|| pair.fail_over(&pipe));
     let there = pair.open().await.read(pen(1).slot()).await.unwrap().value;
     assert_eq!(there.map(|there| there.version.write), Some(7), "what was won is there");
+}
+
+/// D6, W12: the same for a transaction on documents, of which no slot tells.
+#[tokio::test(flavor = "multi_thread")]
+async fn d6_a_transaction_that_did_not_reach_the_standby_is_unknown_until_it_has() {
+    let mut pair = aside(|| Pair::start(&[]));
+    let store = Arc::new(pair.open().await);
+    let doc = Doc { space: "test", key: "d".into() };
+    let put = || {
+        let (store, doc) = (Arc::clone(&store), doc.clone());
+        tokio::spawn(async move { store.commit(Tx::on_doc(7, doc, None, "v".into())).await })
+    };
+    let pipe = aside(|| pair.pipe());
+    pipe.cut();
+    for time in ["the first time", "again"] {
+        let putting = put();
+        let cancelled = aside(|| cancel(&pair.primary, || putting.is_finished()));
+        assert!(cancelled > 0, "{time}: nobody waited for the standby");
+        let said = putting.await.unwrap();
+        let is_unknown = matches!(said, Ok(Stamped { value: Commit::Unknown, .. }));
+        assert!(is_unknown, "{time}: {said:?}");
+    }
+    pipe.mend();
+    assert_eq!(put().await.unwrap().unwrap().value, Commit::Repeated);
+    let pipe = aside(|| pair.pipe());
+    pipe.cut();
+    aside(|| pair.fail_over(&pipe));
+    let there = pair.open().await.fetch(&[Place::Doc(doc)]).await.unwrap().value;
+    assert!(format!("{there:?}").contains("Some("), "what was said to be there is: {there:?}");
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use onetake_core::{Record, Timestamp, Verdict, Version, judge};
+use onetake_core::{Phase, Record, Timestamp, Verdict, Version, judge};
 use onetake_engine::{Check, Commit, Document, Found, Place, Position, Tx, Write};
 
 use crate::postgres::rows::{self, Written};
@@ -168,6 +168,19 @@ impl State {
             }
         }
         Commit::Committed { positions }
+    }
+
+    /// Notes the claims of a transaction that was committed before, as far as they are still there.
+    pub(super) fn adopt(&self, shared: &Shared, tx: &Tx) {
+        for write in tx.writes() {
+            let Write::Slot(draft) = write else { continue };
+            let slot = shared.key(draft.address.slot());
+            let there = self.slots.get(&slot).cloned().flatten();
+            let there = there.filter(|there| there.version.write == draft.version.write);
+            if let Some(Phase::Claimed { lease_until }) = there.map(|there| there.phase.clone()) {
+                shared.own.put_unsure(slot, draft.version.write, rows::millis(lease_until));
+            }
+        }
     }
 
     /// Notes which claims are ours now.
