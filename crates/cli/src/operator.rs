@@ -75,10 +75,10 @@ impl Target {
         if let Some(text) = self.store.as_ref().filter(|text| !text.is_empty()) {
             // Not quoted: it could hold a password.
             let store = text.parse().map_err(|why| Fault::Usage(format!("--store: {why}")))?;
-            return Ok(Found { store: with_schema(store), admin: None });
+            return Ok(Found { store: with_environment(store)?, admin: None });
         }
         let Some(file) = config::file(self.config.as_deref()) else {
-            return Ok(Found { store: with_schema(DEFAULT_URL.parse()?), admin: None });
+            return Ok(Found { store: with_environment(DEFAULT_URL.parse()?)?, admin: None });
         };
         let config = Config::load(Source::File(&file), &Environment::of_process());
         // A guess could be another store than the one that is served.
@@ -88,13 +88,19 @@ impl Target {
     }
 }
 
-/// The store at `url`, in the schema that the environment names.
-fn with_schema(url: StoreUrl) -> StoreConfig {
+/// The store at `url`, with the schema and the acceptance of losses that the environment names.
+fn with_environment(url: StoreUrl) -> Result<StoreConfig> {
     let mut config = StoreConfig::of(url);
-    if let Some(name) = std::env::var("ONETAKE_STORE__SCHEMA").ok().filter(|it| !it.is_empty()) {
+    let named = |name| std::env::var(name).ok().filter(|it: &String| !it.is_empty());
+    if let Some(name) = named("ONETAKE_STORE__SCHEMA") {
         config.schema = name;
     }
-    config
+    let loss = "ONETAKE_STORE__ACCEPT_LOSS";
+    if let Some(text) = named(loss) {
+        let why = || Fault::Usage(format!("{loss} is `true` or `false`"));
+        config.accept_loss = text.parse().map_err(|_| why())?;
+    }
+    Ok(config)
 }
 
 /// Who carries out what a command asks.

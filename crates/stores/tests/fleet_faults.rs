@@ -170,6 +170,25 @@ async fn d6_odd_settings_of_a_role_change_nothing() {
     }
 }
 
+/// A role that may make nothing of its own has its statements carried out all the same.
+#[tokio::test]
+async fn a_role_without_temporary_tables_can_use_the_store() {
+    let server = tokio::task::spawn_blocking(|| Server::start(&[("fsync", "off")])).await.unwrap();
+    let _ = server.ask(
+        "CREATE ROLE modest LOGIN; GRANT CREATE ON DATABASE postgres TO modest;
+         REVOKE TEMPORARY ON DATABASE postgres FROM PUBLIC",
+    );
+    let url = format!("postgres://modest@127.0.0.1:{}/postgres", server.port);
+    let store = Postgres::open(&url, options()).await.unwrap();
+    for n in 0..3 {
+        let pen = Pen::new(&format!("k{n}"));
+        let claim = won(store.swap(None, pen.claim(1, LONG)).await);
+        won(store.swap(Some(claim.version), pen.done(2, 1, LONG)).await);
+    }
+    let functions = "SELECT count(*) FROM pg_proc WHERE proname LIKE 'onetake%'";
+    assert_eq!(server.ask(functions), "0", "nothing of ours was made");
+}
+
 /// One value that cannot be read fails nobody who shares a batch with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_document_fails_only_those_who_ask_for_it() {

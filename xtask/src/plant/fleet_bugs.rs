@@ -91,11 +91,18 @@ pub(super) const FLEET_BUGS: &[Planted] = &[
     Planted {
         name: "repeated-claim-is-not-ours",
         story: "A claim whose first reply was lost is never renewed, and runs beside its recovery.",
-        edits: &[Edit {
-            file: "crates/stores/src/postgres/swaps.rs",
-            find: "            shared.own.put_unsure(slot, there.version.write, until);\n",
-            replace: "            let _ = (slot, until);\n",
-        }],
+        edits: &[
+            Edit {
+                file: "crates/stores/src/postgres/swaps.rs",
+                find: "            shared.own.put_unsure(slot, there.version.write, until);\n",
+                replace: "            let _ = (slot, until);\n",
+            },
+            Edit {
+                file: "crates/stores/src/postgres/swaps.rs",
+                find: "    if matches!(failed, Failed::Unsure) {\n        note",
+                replace: "    if matches!(failed, Failed::Again) {\n        note",
+            },
+        ],
         package: PACKAGE,
         target: &["--test", "failover"],
         test: "d6_a_commit_that_did_not_reach_the_standby",
@@ -119,11 +126,18 @@ pub(super) const FLEET_BUGS: &[Planted] = &[
     Planted {
         name: "rivals-wait-one-by-one",
         story: "Rivals for one key that somebody holds keep all others from renewing.",
-        edits: &[Edit {
-            file: "crates/stores/src/postgres/swaps.rs",
-            find: "        while let Ok(one) = self.renewing.try_recv() {\n",
-            replace: "        while let (true, Ok(one)) = (false, self.renewing.try_recv()) {\n",
-        }],
+        edits: &[
+            Edit {
+                file: "crates/stores/src/postgres/swaps.rs",
+                find: "        while let Ok(one) = self.renewing.try_recv() {\n",
+                replace: "        while let (0, Ok(one)) = (1, self.renewing.try_recv()) {\n",
+            },
+            Edit {
+                file: "crates/stores/src/postgres/swaps.rs",
+                find: "partition(|swap| held.contains(&swap.row.slot));\n",
+                replace: "partition(|_| held.len() > 9);\n",
+            },
+        ],
         package: PACKAGE,
         target: FAULTS,
         test: "x1_rivals_for_a_held_key",
@@ -132,11 +146,18 @@ pub(super) const FLEET_BUGS: &[Planted] = &[
     Planted {
         name: "forsaken-swaps-are-sent",
         story: "A key that its caller gave up is claimed long after, and nobody executes it.",
-        edits: &[Edit {
-            file: "crates/stores/src/postgres/swaps.rs",
-            find: "        later.retain(|swap: &Swapping| !swap.ear.is_closed());\n",
-            replace: "        later.retain(|_: &Swapping| true);\n",
-        }],
+        edits: &[
+            Edit {
+                file: "crates/stores/src/postgres/swaps.rs",
+                find: "        later.retain(|swap: &Swapping| !swap.ear.is_closed());\n",
+                replace: "        later.retain(|_: &Swapping| true);\n",
+            },
+            Edit {
+                file: "crates/stores/src/postgres/swaps.rs",
+                find: " || swaps.iter().all(|swap| swap.ear.is_closed()) {\n",
+                replace: " {\n",
+            },
+        ],
         package: PACKAGE,
         target: FAULTS,
         test: "w12_a_swap_that_nobody_waits_for",

@@ -59,7 +59,8 @@ impl fmt::Debug for RedisOptions {
 const PREFIX_BYTES_MAX: usize = 64;
 
 impl RedisOptions {
-    /// Two connections, keys that begin with `onetake:`, five seconds for a connection or a reply,
+    /// Two connections for slots and one that looks after the store, keys that begin with
+    /// `onetake:`, five seconds for a connection or a reply,
     /// and no setting of the server accepted that may lose what was acknowledged.
     #[must_use]
     pub fn new() -> Self {
