@@ -51,7 +51,7 @@ pub(crate) struct Edit {
 }
 
 /// Of how many shares `cargo xtask test` plants one; each takes minutes.
-const SHARES: usize = 6;
+const SHARES: usize = 12;
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Args {
@@ -67,10 +67,12 @@ pub(crate) struct Args {
 /// When a bug of the share survived, or any is not a bug any more.
 pub(crate) fn run_share(workspace: &Workspace) -> Result<()> {
     let commits: usize = workspace.git(&["rev-list", "--count", "HEAD"])?.trim().parse()?;
-    let turn = commits % SHARES;
-    let bugs: Vec<&Planted> = all().skip(turn).step_by(SHARES).collect();
-    println!("share {} of {SHARES}; all of them: cargo xtask plant", turn + 1);
-    plant(workspace, &bugs)
+    let bugs: Vec<&Planted> = all().collect();
+    // Neighbours are of one package, and each package is another build.
+    let shares: Vec<_> = bugs.chunks(bugs.len().div_ceil(SHARES)).collect();
+    let turn = commits % shares.len();
+    println!("share {} of {}; all of them: cargo xtask plant", turn + 1, shares.len());
+    plant(workspace, shares[turn])
 }
 
 /// Plants the chosen bugs, one after the other.

@@ -7,6 +7,8 @@ use onetake_core::{Cause, Code, Fence, PolicyError, Timestamp};
 use onetake_engine::RunError;
 use serde::{Deserialize, Serialize};
 
+use crate::invocation::InvocationError;
+
 /// Why a call has no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -53,6 +55,9 @@ pub enum ExecuteError<E> {
     /// What is kept is not of the type that this caller expects.
     #[error("the kept result is of another type: {0}")]
     ResultOfOtherType(String),
+    /// A call inside a workflow has no identity; nothing was done.
+    #[error(transparent)]
+    Invocation(#[from] InvocationError),
     /// A setting of this call is out of bounds; nothing was done.
     #[error(transparent)]
     Policy(#[from] PolicyError),
@@ -73,6 +78,7 @@ impl<E> ExecuteError<E> {
             Self::Unknown { .. } => Code::OutcomeUnknown,
             Self::ResultNotKept => Code::ResultNotKept,
             Self::ResultOfOtherType(_) => Code::ResultOfOtherType,
+            Self::Invocation(_) => Code::RequestInvalid,
             Self::Policy(error) => error.code(),
             Self::Run(error) => error.code(),
         })
@@ -90,6 +96,7 @@ impl<E> ExecuteError<E> {
             | Self::Unknown { .. }
             | Self::ResultNotKept
             | Self::ResultOfOtherType(_)
+            | Self::Invocation(_)
             | Self::Policy(_)
             | Self::Run(_) => None,
         }

@@ -25,16 +25,22 @@
 //! # }
 //! ```
 
+mod activities;
 mod ask;
 mod claims;
 mod error;
 mod executor;
+mod invocation;
+mod providers;
 mod reply;
 mod service;
 
+pub use activities::{Activities, Calling, NodeCalls, Site};
 pub use ask::Identity;
 pub use claims::Claims;
 pub use error::{ExecuteError, Failure};
 pub use executor::{Call, Executor};
+pub use invocation::{IdentityForm, Invocation, InvocationError, InvocationId};
+pub use providers::{AMZN_TOKEN, IDEMPOTENCY_KEY, Provider, Providers};
 pub use reply::{Ending, IntoEnding, Source, Take, Taken};
 pub use service::OnceService;
