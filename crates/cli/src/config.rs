@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hyper::Uri;
+use onetake::core::OnUnknown;
 use serde::{Serialize, Serializer};
 
 pub(crate) use auth::{AuthConfig, AuthMode, JwtConfig, JwtKeys, ScopeRule};
@@ -302,6 +303,11 @@ impl Written {
             }
             if !has_gateway && !problems.is_in("route") {
                 usable::no_route(config.admin.listen, problems);
+            }
+            let holds = |it: &RouteSettings| it.policy.on_unknown() == OnUnknown::Hold;
+            let is_front = purpose == Purpose::Front && holds(&config.defaults);
+            if is_front || config.routes.iter().any(|route| holds(&route.settings)) {
+                usable::held_for_ever(&config.store, problems);
             }
         }
         config

@@ -24,8 +24,9 @@ use crate::wiring::{self, AnyStore, DEFAULT_URL, OpenError, Opening, StoreUrl};
 /// Where a command acts, and in whose name.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Target {
-    /// The store: `embedded:PATH`, `postgres://HOST/DATABASE`, or `memory:` which is gone with its
-    /// process; by default that of the configuration, or else `embedded:./onetake-data`
+    /// The store: `embedded:PATH`, `postgres://HOST/DATABASE`, `redis://HOST`, or `memory:` which
+    /// is gone with its process; by default that of the configuration, or else
+    /// `embedded:./onetake-data`
     #[arg(
         long,
         global = true,

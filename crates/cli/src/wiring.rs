@@ -255,10 +255,7 @@ fn at(address: &Address, error: &PostgresError) -> OpenError {
 ///
 /// # Errors
 /// An [`OpenError`] when the store has no tables, or cannot be reached.
-pub(crate) async fn migrate(
-    config: &StoreConfig,
-    dry_run: bool,
-) -> Result<Vec<&'static str>, OpenError> {
+pub(crate) async fn migrate(config: &StoreConfig, dry_run: bool) -> Result<Vec<String>, OpenError> {
     match &config.url {
         StoreUrl::Memory | StoreUrl::Embedded(_) | StoreUrl::Redis(_) => {
             Err(OpenError::NotSupported(

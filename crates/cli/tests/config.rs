@@ -58,6 +58,27 @@ On every route as built in: retention 24h, lease 30s, in flight wait 10s, unknow
     assert!(!folder.path().join("onetake-data").exists(), "it opens nothing");
 }
 
+/// X3: what is held where nobody can settle it is said before it happens.
+#[test]
+fn x3_a_store_that_cannot_settle_what_is_held_is_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    for (url, unknown, is_warned) in [
+        ("redis://cache", "hold", true),
+        ("redis://cache", "retry", false),
+        ("postgres://db/app", "hold", false),
+    ] {
+        let text_of = format!(
+            "[store]\nurl = \"{url}\"\n[auth]\nmode = \"anonymous\"\n[[route]]\n\
+             match = \"POST /orders\"\nupstream = \"http://127.0.0.1:1\"\nunknown = \"{unknown}\"\n"
+        );
+        fs::write(folder.path().join("onetake.toml"), text_of).unwrap();
+        let checked = check(folder.path(), &[]);
+        assert_eq!(checked.status.code(), Some(0), "{url}: {}", text(&checked.stderr));
+        let warned = text(&checked.stderr).contains("held for ever");
+        assert_eq!(warned, is_warned, "{url}, {unknown}: {}", text(&checked.stderr));
+    }
+}
+
 #[test]
 fn onetake_toml_is_read_from_here_and_must_be_there() {
     let folder = tempfile::tempdir().unwrap();
@@ -70,8 +91,7 @@ fn onetake_toml_is_read_from_here_and_must_be_there() {
     assert_eq!(empty.status.code(), Some(0));
     assert!(text(&empty.stdout).ends_with("routes   none: no request is passed on\n"));
     let warning = "warning: onetake.toml: there is no [[route]], so `onetake serve` opens no \
-                   gateway: only the admin surface, on 127.0.0.1:8081; add a [[route]], or use \
-                   `onetake serve --upstream URL`\n";
+                   gateway: only the admin surface, on 127.0.0.1:8081; add a [[route]]\n";
     assert_eq!(text(&empty.stderr), warning);
     let json = check(folder.path(), &["--json"]);
     assert_eq!((json.status.code(), text(&json.stderr)), (Some(0), ""));

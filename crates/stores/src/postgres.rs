@@ -201,8 +201,8 @@ impl Postgres {
         Ok(Self { writers, looks, ledgers, sweeper, watched, room, shared, background })
     }
 
-    /// The statements that would make the tables of the store at `url`, or bring them up to date;
-    /// none when they are. Unless `dry_run`, they are carried out.
+    /// The statements that make the tables of the store at `url`, or bring them up to date; none
+    /// when they are. Unless `dry_run`, they are carried out, in one transaction.
     ///
     /// # Errors
     /// A [`PostgresError`] that says what is in the way.
@@ -210,7 +210,7 @@ impl Postgres {
         url: &str,
         options: &PostgresOptions,
         dry_run: bool,
-    ) -> Result<Vec<&'static str>, PostgresError> {
+    ) -> Result<Vec<String>, PostgresError> {
         if !is_schema_name(&options.schema) {
             return Err(PostgresError::SchemaName);
         }
@@ -244,7 +244,8 @@ impl Postgres {
     pub async fn stats(&self) -> Result<PostgresStats, StoreError> {
         let s = &self.shared.sql.schema;
         let sql = format!(
-            "SELECT greatest(c.reltuples, 0)::bigint,
+            "SELECT greatest(c.reltuples::bigint,
+                    (SELECT coalesce(sum(records), 0)::bigint FROM {s}.tallies), 0),
                 (SELECT coalesce(sum(pg_total_relation_size(t.oid)), 0)::bigint FROM pg_class t
                     WHERE t.relnamespace = c.relnamespace AND t.relkind = 'r'),
                 (SELECT count(*) FROM {s}.nodes WHERE at > {NOW} - $1)

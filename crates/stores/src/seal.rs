@@ -57,7 +57,7 @@ pub enum SealError {
         wrapped_by: KeyId,
     },
     /// The store is sealed, and no key was given.
-    #[error("the store is sealed; it opens with its master key only")]
+    #[error("the store is sealed; it opens with its master key only (ONETAKE_STORE__KEY_FILE)")]
     NoKey,
     /// A key was given, and the store is not sealed.
     #[error("the store is not sealed; sealing begins with a new store, or without the key")]

@@ -245,7 +245,7 @@ async fn a_fleet_that_starts_at_once_makes_its_tables_once() {
         opened.unwrap().unwrap();
     }
     let again = Postgres::migrate(&url, &named(), false).await.unwrap();
-    assert_eq!(again, [""; 0], "they are up to date");
+    assert!(again.is_empty(), "they are up to date");
 }
 
 /// A fleet is upgraded one process after the other: those of this release go on with tables that

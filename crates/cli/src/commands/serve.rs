@@ -49,8 +49,8 @@ pub(crate) struct Args {
     /// one
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// The store, in place of what is configured (embedded:./onetake-data): `embedded:PATH`, or
-    /// `memory:` which is gone with this process
+    /// The store, in place of what is configured (embedded:./onetake-data): `embedded:PATH`,
+    /// `postgres://HOST/DATABASE`, `redis://HOST`, or `memory:` which is gone with this process
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Where the admin surface listens, in place of what is configured (127.0.0.1:8081); port 0

@@ -101,14 +101,14 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
 #[derive(Serialize)]
 struct Migrated {
     dry_run: bool,
-    statements: Vec<&'static str>,
+    statements: Vec<String>,
 }
 
 impl Migrated {
     fn text(&self) -> String {
         match (self.dry_run, self.statements.as_slice()) {
             (_, []) => "the tables are up to date".to_owned(),
-            (true, statements) => statements.join("\n"),
+            (true, statements) => format!("BEGIN;\n{}\nCOMMIT;", statements.join("\n")),
             (false, _) => "the tables are up to date now".to_owned(),
         }
     }

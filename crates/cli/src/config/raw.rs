@@ -87,7 +87,7 @@ options! {
         /// The schema of a database that the tables are in, or what the keys in Redis begin with.
         schema: Plain = "\"onetake\"",
         /// Where a fleet is told what its other processes settled: the database itself, past any
-        /// pooler; without it waiters look several times a second.
+        /// pooler; without it waiters look once a second.
         listen_url: Plain,
         /// Whether a server is used that forgets what it acknowledged when it crashes.
         accept_loss: bool = "false",

@@ -11,8 +11,10 @@ use std::time::SystemTime;
 use super::problem::{Problems, Spot, nearest, quoted};
 use super::raw::AuthModeChoice;
 use super::read::Given;
+use super::server::StoreConfig;
 use super::tenant::TenantConfig;
 use super::value::Word;
+use crate::wiring::StoreUrl;
 
 /// The most names that a problem lists.
 const LISTED_MAX: usize = 8;
@@ -141,9 +143,18 @@ pub(super) fn asked_for(tenants: &[TenantConfig], problems: &mut Problems) {
 pub(super) fn no_route(admin: SocketAddr, problems: &mut Problems) {
     let what = format!(
         "there is no [[route]], so `onetake serve` opens no gateway: only the admin surface, on \
-         {admin}; add a [[route]], or use `onetake serve --upstream URL`"
+         {admin}; add a [[route]]"
     );
     problems.warn(&Spot::Whole, "route", what);
+}
+
+/// Warns that nobody could settle what is held.
+pub(super) fn held_for_ever(store: &StoreConfig, problems: &mut Problems) {
+    if matches!(store.url, StoreUrl::Redis(_)) {
+        let what = "Redis cannot list or settle keys, so an outcome that nobody knows is held for \
+                    ever with unknown = \"hold\"; choose \"retry\" or \"probe\", or PostgreSQL";
+        problems.warn(&Spot::Whole, "store.url", what.to_owned());
+    }
 }
 
 #[cfg(test)]

@@ -41,8 +41,8 @@ impl AnyStore {
 
 /// What a store of slots only says of everything else.
 const SLOTS_ONLY: StoreError = StoreError::Unsupported(
-    "Redis keeps slots only; listing, releasing and purging keys need an embedded store or \
-     PostgreSQL",
+    "Redis keeps slots only; listing, resolving, releasing and purging keys need an embedded \
+     store or PostgreSQL",
 );
 
 /// Does the same with whichever store it is. A new store is one more line here.

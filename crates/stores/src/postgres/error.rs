@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use onetake_core::Code;
 use onetake_engine::StoreError;
 
+use super::link::spelled;
 use super::schema::SchemaError;
 use crate::seal::SealError;
 
@@ -13,7 +14,7 @@ use crate::seal::SealError;
 #[non_exhaustive]
 pub enum PostgresError {
     /// The address is none.
-    #[error("not the address of a PostgreSQL database: {0}")]
+    #[error("not the address of a PostgreSQL database: {}", spelled(.0))]
     Address(#[source] tokio_postgres::Error),
     /// The mode of TLS is none.
     #[error("`sslmode` is one of disable, prefer, require, verify-ca and verify-full")]
@@ -71,7 +72,7 @@ pub enum PostgresError {
     #[error(transparent)]
     Seal(#[from] SealError),
     /// The tables could not be made.
-    #[error("the tables cannot be made or brought up to date: {0}")]
+    #[error("the tables cannot be made, brought up to date or used: {}", spelled(.0))]
     Schema(#[source] tokio_postgres::Error),
 }
 

@@ -244,7 +244,7 @@ pub(super) async fn transaction(client: &mut Client) -> Result<Transaction<'_>, 
 }
 
 /// An error with what it comes from.
-fn spelled(error: &Error) -> String {
+pub(super) fn spelled(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {

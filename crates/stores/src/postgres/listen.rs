@@ -21,6 +21,8 @@ const WATCHED_MAX: usize = 65_536;
 const HEARD_MAX: usize = 4_096;
 /// Before a broken connection is made again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The most of that, after many times.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Nothing else shows that a connection on which nobody speaks is broken.
 const PING_EVERY: Duration = Duration::from_secs(10);
 
@@ -97,14 +99,16 @@ impl Drop for Watching {
 
 /// Listens for as long as anybody may wait.
 pub(super) async fn listen(watched: std::sync::Weak<Watched>, dial: Arc<Dial>, channel: String) {
+    let mut pause = PAUSE;
     loop {
         let (heard, mut said) = mpsc::channel::<Notification>(HEARD_MAX);
         let client = match dial.listening(heard).await {
             Ok(client) => client,
             Err(failed) => {
                 tracing::warn!(error = %onetake_engine::StoreError::from(failed),
-                    "nobody can be heard; waiters look for themselves");
-                sleep(PAUSE).await;
+                    "nobody can be heard over listen_url; waiters look for themselves");
+                sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MAX);
                 if watched.strong_count() == 0 {
                     return;
                 }
@@ -117,10 +121,12 @@ pub(super) async fn listen(watched: std::sync::Weak<Watched>, dial: Arc<Dial>, c
         open.wake_all();
         drop(open);
         if !matches!(listening, Ok(Ok(()))) {
-            tracing::warn!(?listening, "the database does not let us listen");
-            sleep(PAUSE).await;
+            tracing::warn!(?listening, "the database of listen_url does not let us listen");
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
             continue;
         }
+        pause = PAUSE;
         loop {
             let said = tokio::select! {
                 said = said.recv() => said,

@@ -42,7 +42,8 @@ pub(super) async fn agree(
         let mark = fetch(client, schema).await.map_err(database)?;
         let mark = mark.ok_or(PostgresError::Unmarked)?;
         let joint = Joint::agree(masters, &mark)?;
-        let Some(next) = joint.rewrapped() else { return Ok(joint) };
+        // Who only looks changes nothing.
+        let Some(next) = joint.rewrapped().filter(|_| is_maker) else { return Ok(joint) };
         if replace(client, schema, &mark, &next).await.map_err(database)? {
             joint.learn(&next)?;
             return Ok(joint);

@@ -71,7 +71,7 @@ impl PostgresOptions {
 
     /// Hears over this address of what other processes settled. It must lead to the server itself:
     /// a pooler that hands connections around swallows notifications. Without it waiters look for
-    /// themselves several times a second.
+    /// themselves once a second.
     #[must_use]
     pub fn listen_url(mut self, url: &str) -> Self {
         self.listen_url = Some(url.to_owned());

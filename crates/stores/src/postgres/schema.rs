@@ -102,52 +102,67 @@ fn known() -> i32 {
     i32::try_from(STEPS.len()).expect("invariant: there are few steps")
 }
 
-/// Makes the tables, or brings them up to date. Gives the steps that were missing.
-pub(super) async fn migrate(
-    client: &mut Client,
-    schema: &str,
-) -> Result<Vec<&'static str>, SchemaError> {
+/// Where the tables are, and which version they have. Never in the way of what is there.
+fn frame(schema: &str) -> String {
+    format!(
+        "CREATE SCHEMA IF NOT EXISTS {schema};
+SET LOCAL search_path TO {schema};
+CREATE TABLE IF NOT EXISTS versions (
+    version integer PRIMARY KEY,
+    oldest  integer NOT NULL,
+    at      timestamptz NOT NULL DEFAULT now()
+);"
+    )
+}
+
+/// What brings the tables in `schema` up to date, in order: a script that anybody may carry out by
+/// hand, in one transaction.
+fn script(schema: &str, missing: &[(i32, &Step)]) -> Vec<String> {
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    let of = |(version, Step { sql, oldest }): &(i32, &Step)| {
+        let sql = sql.trim();
+        format!("{sql}\nINSERT INTO versions (version, oldest) VALUES ({version}, {oldest});")
+    };
+    std::iter::once(frame(schema)).chain(missing.iter().map(of)).collect()
+}
+
+/// Makes the tables, or brings them up to date. Gives what was done.
+pub(super) async fn migrate(client: &mut Client, schema: &str) -> Result<Vec<String>, SchemaError> {
     if missing(client, schema).await?.is_empty() {
         // Nothing is to be made, so nobody needs the right to make it.
         return Ok(Vec::new());
     }
     let tx = client.transaction().await?;
     tx.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&LOCK, Type::INT8)]).await?;
-    tx.batch_execute(&format!(
-        "CREATE SCHEMA IF NOT EXISTS {schema}; SET LOCAL search_path TO {schema};
-         CREATE TABLE IF NOT EXISTS versions (
-            version integer PRIMARY KEY, oldest integer NOT NULL,
-            at timestamptz NOT NULL DEFAULT now());"
-    ))
-    .await?;
-    let missing = Found::of(&tx.query_typed(VERSION, &[]).await?).missing()?;
-    for (version, step) in &missing {
-        tx.batch_execute(step.sql).await?;
-        let sql = "INSERT INTO versions (version, oldest) VALUES ($1, $2)";
-        let types = [(version as _, Type::INT4), (&step.oldest as _, Type::INT4)];
-        tx.query_typed(sql, &types).await?;
+    tx.batch_execute(&frame(schema)).await?;
+    // Another process may have been faster. Asked of the table itself: whether there is one may be
+    // remembered by this connection from before.
+    let script = script(schema, &Found::of(&tx.query_typed(VERSION, &[]).await?).missing()?);
+    for sql in script.iter().skip(1) {
+        tx.batch_execute(sql).await?;
     }
     tx.commit().await?;
-    Ok(missing.iter().map(|(_, step)| step.sql).collect())
+    Ok(script)
 }
 
 const VERSION: &str = "SELECT coalesce(max(version), 0), coalesce(max(oldest), 0) FROM versions";
 
-/// The steps that are missing. Changes nothing.
-pub(super) async fn missing(
-    client: &mut Client,
-    schema: &str,
-) -> Result<Vec<&'static str>, SchemaError> {
+/// What would bring the tables up to date. Changes nothing.
+pub(super) async fn missing(client: &Client, schema: &str) -> Result<Vec<String>, SchemaError> {
+    Ok(script(schema, &found(client, schema).await?.missing()?))
+}
+
+async fn found(client: &Client, schema: &str) -> Result<Found, SchemaError> {
     let table = format!("{schema}.versions");
     let sql = "SELECT to_regclass($1) IS NOT NULL";
     let rows = client.query_typed(sql, &[(&table, Type::TEXT)]).await?;
-    let found = if rows.first().is_some_and(|row| row.get(0)) {
+    if rows.first().is_some_and(|row| row.get(0)) {
         let sql = VERSION.replace("versions", &table);
-        Found::of(&client.query_typed(&sql, &[]).await?)
-    } else {
-        Found { version: 0, oldest: 0 }
-    };
-    Ok(found.missing()?.iter().map(|(_, step)| step.sql).collect())
+        return Ok(Found::of(&client.query_typed(&sql, &[]).await?));
+    }
+    Ok(Found { version: 0, oldest: 0 })
 }
 
 /// What the tables say of themselves.

@@ -15,7 +15,7 @@ pub enum LossError {
     /// A setting allows it.
     #[error(
         "redis may lose acknowledged records: `{setting}` is `{value}`; set it to `{instead}`, \
-         or accept the loss"
+         or accept the loss with `accept_loss = true`"
     )]
     Setting {
         /// The name of the setting.
@@ -29,7 +29,7 @@ pub enum LossError {
     #[error(
         "redis does not show its setting `{setting}` ({why}), so it may lose acknowledged records; \
          allow `CONFIG GET`, or make sure of `appendonly yes` and `maxmemory-policy noeviction` \
-         and accept the loss"
+         and accept the loss with `accept_loss = true`"
     )]
     Hidden {
         /// The name of the setting.

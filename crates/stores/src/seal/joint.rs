@@ -23,6 +23,8 @@ pub(crate) struct Joint {
     unknown_key: Notify,
     /// Whether the store turned out to be another one.
     is_strange: AtomicBool,
+    /// Whether the key ring was wrapped by a master key that this process does not have.
+    is_locked_out: AtomicBool,
 }
 
 struct Known {
@@ -70,7 +72,12 @@ impl Joint {
         let (sealer, _) = read(masters, mark)?;
         let (masters, mark) = (masters.to_vec(), mark.to_vec());
         let known = RwLock::new(Known { masters, mark, sealer: Arc::new(sealer) });
-        Ok(Self { known, unknown_key: Notify::new(), is_strange: AtomicBool::new(false) })
+        Ok(Self {
+            known,
+            unknown_key: Notify::new(),
+            is_strange: AtomicBool::default(),
+            is_locked_out: AtomicBool::default(),
+        })
     }
 
     /// A mark to put in the place of the one that is known, where that was wrapped by another key
@@ -111,7 +118,10 @@ impl Joint {
                 return Err(error);
             }
             // The ring may be the same, under a master key that is not at hand.
-            Err(error) => return Err(error),
+            Err(error) => {
+                self.is_locked_out.store(true, Ordering::Release);
+                return Err(error);
+            }
         };
         match (&sealer, &*known.sealer) {
             (Sealer::Sealed(found), Sealer::Sealed(ours)) if found.extends(ours) => {}
@@ -123,6 +133,7 @@ impl Joint {
         }
         known.mark = mark.to_vec();
         known.sealer = Arc::new(sealer);
+        self.is_locked_out.store(false, Ordering::Release);
         Ok(())
     }
 
@@ -152,8 +163,13 @@ impl Joint {
     pub(crate) fn refusal(&self, error: &CodecError) -> StoreError {
         if matches!(error, CodecError::NoGeneration { .. }) {
             self.unknown_key.notify_one();
-            let soon = "a value is sealed by a key that is just being fetched; ask again";
-            return StoreError::Unavailable(soon.into());
+            let why = if self.is_locked_out.load(Ordering::Acquire) {
+                "a value is sealed by a key that this process cannot get: the master key was \
+                 changed; start again with the one that is used now"
+            } else {
+                "a value is sealed by a key that is just being fetched; ask again"
+            };
+            return StoreError::Unavailable(why.into());
         }
         StoreError::Corrupt(error.to_string())
     }
