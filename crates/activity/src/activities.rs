@@ -110,6 +110,7 @@ pub struct NodeCalls<S> {
     activities: Activities<S>,
     site: Site,
     next: u32,
+    /// The providers that were called, where each may be once.
     called: HashSet<String>,
 }
 
@@ -174,7 +175,9 @@ impl<S: Slots> NodeCalls<S> {
         let (ordinal, attempt) = (self.next, *attempt);
         let call = Invocation { tenant, run, node, ordinal, attempt, provider };
         let id = call.id(self.activities.form)?;
-        if !self.called.insert(id.as_str().to_owned()) {
+        // In the current form the ordinal tells calls apart.
+        let is_once = self.activities.form == IdentityForm::Source;
+        if is_once && !self.called.insert(provider.to_owned()) {
             return Err(InvocationError::Again);
         }
         self.next += 1;

@@ -126,13 +126,7 @@ impl Invocation<'_> {
         // Its parts are joined by colons. Only the last may hold one, or two calls could be one.
         self.parts(|part| !part.contains(':'), ", and a run or a node has no colon")?;
         let text = format!("{}:{}:{}:{}", self.run, self.node, self.attempt, self.provider);
-        let digest = Sha256::digest(text);
-        Ok(digest.iter().fold(String::with_capacity(64), |mut text, byte| {
-            for digit in [byte >> 4, byte & 0xf] {
-                text.push(char::from_digit(u32::from(digit), 16).unwrap_or_default());
-            }
-            text
-        }))
+        Ok(base16ct::lower::encode_string(&Sha256::digest(text)))
     }
 
     fn parts(

@@ -16,6 +16,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 pub use master::{KeyId, MasterKey};
+use onetake_core::{Slot, tenant_prefix};
 pub use ring::{KeyRing, PlainValues};
 
 use crate::codec::{Body, CodecError, PLAIN, Parts, Reader, SEALED};
@@ -98,6 +99,13 @@ impl Sealer {
             Self::Plain => *digest,
             Self::Sealed(ring) => ring.name(digest),
         }
+    }
+
+    /// Where a slot is kept: under its tenant, by the name of its digest.
+    pub(crate) fn place(&self, slot: &Slot) -> Vec<u8> {
+        let mut place = tenant_prefix(slot.tenant());
+        place.extend_from_slice(&self.name(slot.digest()));
+        place
     }
 
     /// The byte that says how a body is stored.

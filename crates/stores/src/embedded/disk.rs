@@ -264,9 +264,7 @@ impl Disk {
     }
 
     pub(super) fn slot_key(&self, slot: &Slot) -> Vec<u8> {
-        let mut key = tenant_prefix(slot.tenant());
-        key.extend_from_slice(&self.sealer().name(slot.digest()));
-        key
+        self.sealer().place(slot)
     }
 
     pub(super) fn encode(&self, record: &Record, key: &[u8]) -> Vec<u8> {

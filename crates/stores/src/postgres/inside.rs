@@ -61,7 +61,7 @@ use self::sql::Sql;
 pub use self::sqlx::Sqlx;
 use self::take::{Ended, ended, take};
 pub use self::take::{Ending, IntoEnding, Source, Take, Taken};
-use super::rows::{self, Written};
+use super::rows::Written;
 use super::{PostgresError, PostgresOptions, is_schema_name};
 use crate::codec::CodecError;
 use crate::seal::joint::Joint;
@@ -272,7 +272,7 @@ impl Inside {
         ask: &Ask,
     ) -> Result<Step<()>, InsideError<E>> {
         let failed = |error| self.failed(error);
-        let slot = rows::key(ask.address.slot(), &*self.sealer(nested).await?);
+        let slot = self.sealer(nested).await?.place(ask.address.slot());
         let number = self.number(&slot);
         let (is_taken, look) = nested.take(&self.sql, number, &slot).await.map_err(failed)?;
         let record = self.read(nested, &look).await?;

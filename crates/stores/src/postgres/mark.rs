@@ -4,25 +4,16 @@
 //! or another master key. What it means is decided in `seal/joint.rs`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use onetake_engine::StoreError;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep, timeout_at};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::PostgresError;
 use super::link::{self, Link};
 use crate::seal::MasterKey;
-use crate::seal::joint::{Joint, busy, first_mark, refused};
-
-/// How often a mark is changed that others change meanwhile.
-const TRIES_MAX: usize = 5;
-/// How often is looked for a key that another process may have added.
-const LOOK_EVERY: Duration = Duration::from_secs(20);
-/// The least time between two looks, however many values cannot be read.
-const PAUSE: Duration = Duration::from_millis(100);
+use crate::seal::joint::{Joint, TRIES_MAX, busy, first_mark, refused};
 
 /// Agrees with the mark of the tables in `schema`. Whoever may make tables leaves the first one.
 pub(super) async fn agree(
@@ -149,13 +140,11 @@ async fn put_back(client: &mut Client, schema: &str, mark: &[u8]) -> Result<bool
 /// that such a key sealed.
 pub(super) async fn follow(joint: Arc<Joint>, link: Arc<Mutex<Link>>, schema: String) {
     loop {
-        let _ = timeout_at(Instant::now() + LOOK_EVERY, joint.is_short_of_a_key()).await;
+        joint.a_look_is_due().await;
         // All under one lock, so that nothing that was just changed here is overtaken.
-        let mut link = link.lock().await;
-        if let Err(error) = confirm(&joint, &mut link, &schema).await {
+        let confirmed = confirm(&joint, &mut *link.lock().await, &schema).await;
+        if let Err(error) = confirmed {
             tracing::warn!(%error, "no news of the keys of the store");
         }
-        drop(link);
-        sleep(PAUSE).await;
     }
 }

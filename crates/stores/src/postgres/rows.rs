@@ -4,7 +4,7 @@
 //! encoding, whose own times count from zero. The lease of a claim is renewed by its node, which
 //! writes one row for all of its claims: whoever reads a claim of another node joins that row.
 
-use onetake_core::{Draft, Phase, Record, Slot, Timestamp, Version};
+use onetake_core::{Draft, Phase, Record, Timestamp, Version};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -39,7 +39,7 @@ impl Written {
             Phase::Released { until } => (3, *until),
             Phase::Unknown { .. } => (4, Timestamp::ZERO),
         };
-        let slot = key(draft.address.slot(), sealer);
+        let slot = sealer.place(draft.address.slot());
         Self {
             write: Uuid::from_u128(draft.version.write),
             is_claim: matches!(record.phase, Phase::Claimed { .. }),
@@ -176,7 +176,7 @@ impl Found {
             }
             Phase::Unknown { .. } => {}
         }
-        if key(record.address.slot(), sealer) != self.slot {
+        if sealer.place(record.address.slot()) != self.slot {
             return Err(CodecError::Malformed("it lies under a key that is not its own"));
         }
         Ok(record)
@@ -212,12 +212,4 @@ pub(super) fn tenant_range(prefix: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
 /// The part of the key of a slot that is its tenant's: all but the digest.
 pub(super) fn tenant_of(slot: &[u8]) -> &[u8] {
     &slot[..slot.len().saturating_sub(DIGEST_BYTES)]
-}
-
-/// Where `slot` is kept: under its tenant, by its digest or, where that is sealed, by a keyed hash.
-pub(super) fn key(slot: &Slot, sealer: &Sealer) -> Vec<u8> {
-    let mut bytes = slot.to_bytes();
-    let digest = bytes.len() - DIGEST_BYTES;
-    bytes[digest..].copy_from_slice(&sealer.name(slot.digest()));
-    bytes
 }

@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::front::Front;
 use super::link::{self, Dial, Failed};
 use super::own::Own;
-use super::rows::{self, COLUMNS, Found, Written, time};
+use super::rows::{COLUMNS, Found, Written, time};
 use super::tally::{Counted, Tally};
 use crate::seal::joint::Joint;
 
@@ -81,7 +81,7 @@ impl Shared {
 
     /// Where `slot` is kept.
     pub(super) fn key(&self, slot: &Slot) -> Vec<u8> {
-        rows::key(slot, &self.seal.sealer())
+        self.seal.sealer().place(slot)
     }
 
     /// What a draft is in a row.

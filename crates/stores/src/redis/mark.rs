@@ -6,26 +6,18 @@
 //! `seal/joint.rs`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use onetake_engine::StoreError;
 use redis::{Cmd, FromRedisValue, Value};
-use tokio::time::{Instant, sleep, timeout_at};
 
 use super::RedisError;
 use super::lane::Shared;
 use super::link::Link;
 use crate::seal::MasterKey;
-use crate::seal::joint::{Joint, busy, first_mark, refused};
+use crate::seal::joint::{Joint, TRIES_MAX, busy, first_mark, refused};
 
 /// Behind the prefix, where the names of slots are 64 digits.
 const NAME: &str = "seal";
-/// How often a mark is changed that others change meanwhile.
-const TRIES_MAX: usize = 5;
-/// How often is looked for a key that another process may have added.
-const LOOK_EVERY: Duration = Duration::from_secs(20);
-/// The least time between two looks, however many values cannot be read.
-const PAUSE: Duration = Duration::from_millis(100);
 /// Puts a mark in the place of another.
 const REPLACE: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2])
@@ -110,7 +102,7 @@ pub(super) async fn rotate(shared: &Shared, master: &MasterKey) -> Result<(), St
 pub(super) async fn follow(shared: Arc<Shared>) {
     let mut link: Option<Link> = None;
     loop {
-        let _ = timeout_at(Instant::now() + LOOK_EVERY, shared.seal.is_short_of_a_key()).await;
+        shared.seal.a_look_is_due().await;
         let learned = match link.take().filter(|link| !link.is_broken()) {
             Some(there) => {
                 let learned = confirm(&shared.seal, &there, &shared.mark).await;
@@ -123,6 +115,5 @@ pub(super) async fn follow(shared: Arc<Shared>) {
         if let Err(error) = learned {
             tracing::warn!(%error, "no news of the keys of the store");
         }
-        sleep(PAUSE).await;
     }
 }

@@ -35,7 +35,7 @@ impl Written {
             Phase::Released { until } => (b"3", *until),
             Phase::Unknown { .. } => (b"4", Timestamp::ZERO),
         };
-        let place = place(draft.address.slot(), sealer);
+        let place = sealer.place(draft.address.slot());
         Self {
             kind,
             since_ms: span_ms(record.since),
@@ -68,14 +68,6 @@ fn set_times(record: &mut Record, since: Timestamp, until: Timestamp) {
     }
 }
 
-/// Where the record of a slot belongs: to its tenant, under the name that its key shows.
-fn place(slot: &Slot, sealer: &Sealer) -> Vec<u8> {
-    let mut bytes = slot.to_bytes();
-    let digest = bytes.len() - slot.digest().len();
-    bytes[digest..].copy_from_slice(&sealer.name(slot.digest()));
-    bytes
-}
-
 /// A version as the script compares it.
 pub(super) fn version_bytes(version: Version) -> [u8; VERSION_BYTES] {
     let mut bytes = [0; VERSION_BYTES];
@@ -93,7 +85,7 @@ pub(super) fn record(value: &[u8], slot: &Slot, sealer: &Sealer) -> Result<Recor
     let version = Version { write: fields.u128()?, renewal: fields.u32()? };
     let (_kind, _waited) = (fields.u8()?, fields.u8()?);
     let (since, until) = (fields.u64()?, fields.u64()?);
-    let (mut record, _) = decode_record(fields.rest(), sealer, &place(slot, sealer))?;
+    let (mut record, _) = decode_record(fields.rest(), sealer, &sealer.place(slot))?;
     if record.address.slot() != slot {
         return Err(CodecError::Malformed("it lies under a key that is not its own"));
     }

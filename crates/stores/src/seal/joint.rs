@@ -7,15 +7,24 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
+use std::time::Duration;
 
 use onetake_engine::StoreError;
 use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 
 use super::{KeyRing, MasterKey, SealError, Sealer};
 use crate::codec::CodecError;
 
 /// The mark of a store that is not sealed.
 const PLAIN: &[u8] = b"";
+
+/// How often a mark is changed that others change meanwhile.
+pub(crate) const TRIES_MAX: usize = 5;
+/// How often is looked for a key that another process may have added.
+const LOOK_EVERY: Duration = Duration::from_secs(20);
+/// The least time between two looks, however many values cannot be read.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// How one process seals what it shares with others.
 pub(crate) struct Joint {
@@ -174,9 +183,12 @@ impl Joint {
         StoreError::Corrupt(error.to_string())
     }
 
-    /// Returns when somebody met a value whose key is not known.
-    pub(crate) async fn is_short_of_a_key(&self) {
-        self.unknown_key.notified().await;
+    /// Returns when the mark is to be looked at: every now and then, and soon after somebody met a
+    /// value whose key is not known.
+    pub(crate) async fn a_look_is_due(&self) {
+        sleep(PAUSE).await;
+        // In vain or not, it is time.
+        let _ = timeout(LOOK_EVERY, self.unknown_key.notified()).await;
     }
 }
 
