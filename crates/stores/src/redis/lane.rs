@@ -21,9 +21,9 @@ use crate::seal::joint::Joint;
 const BATCH_MAX: usize = 128;
 /// A batch is not added to once it is so large.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Batches under way on one connection: one that runs, and one that runs next. More would only make
-/// each of them smaller.
-const UNDER_WAY_MAX: usize = 2;
+/// Batches under way on one connection: one that runs, and those on their way to the server and
+/// back. More would only make each of them smaller.
+const UNDER_WAY_MAX: usize = 4;
 /// In a cluster every operation is a batch of its own, for each may live on another server.
 const UNDER_WAY_MAX_IN_CLUSTER: usize = 256;
 

@@ -174,7 +174,8 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn new(channel: String, grace_ms: u64) -> Self {
-        Self { script: Script::new(TEXT), channel, grace_ms }
+        // A time to live of nothing is refused.
+        Self { script: Script::new(TEXT), channel, grace_ms: grace_ms.max(1) }
     }
 
     pub(super) fn channel(&self) -> &str {
@@ -189,7 +190,7 @@ impl Running {
         }
         command.arg(&self.channel).arg(self.grace_ms);
         for one in batch {
-            one.put(&mut command);
+            one.put(&mut command, self.grace_ms);
         }
         command
     }

@@ -4,7 +4,8 @@
 -- processes listen, ARGV[2] the milliseconds that an expired record is kept beyond its end; behind
 -- them come the arguments of each operation, the first of which says what to do:
 --
---   '1'..'4' expected next since till body   swap in a record of that kind
+--   '1'..'4' expected next since till body   swap in a record of that kind ('2' and '3' with the
+--                                            time in ARGV[2] on top of `till`)
 --   'r'      expected lease                  renew the lease of a claim
 --   'g'                                      read
 --   'w'                                      mark a claim as waited for
@@ -19,20 +20,21 @@
 -- A value is the layout (1 byte), the version (16 bytes of write, 4 of renewal), the kind, whether
 -- somebody waits, the times `since` and `till` (8 bytes each), and the encoded record.
 
+local call, pack = redis.pcall, struct.pack
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local channel, grace = ARGV[1], ARGV[2]
 
 -- Missing: ''. What is no value of ours is never touched.
 local function head_of(key)
-  local head = redis.pcall('GETRANGE', key, 0, 38)
+  local head = call('GETRANGE', key, '0', '38')
   if type(head) == 'table' then return nil, head.err end
   if head ~= '' and (#head < 39 or head:byte(1) ~= 1) then return nil, 'LAYOUT' end
   return head
 end
 
 local function whole(key)
-  local value = redis.pcall('GET', key)
+  local value = call('GET', key)
   if type(value) == 'table' then return {0, value.err} end
   return value or 0
 end
@@ -52,30 +54,30 @@ end
 -- becomes of one that it holds: so a write that changes nothing goes before. The new keys of a batch
 -- come first, so that none of them slips in behind it.
 local function write(key, ...)
-  local wrote = redis.pcall(...)
+  local wrote = call(...)
   local err = type(wrote) == 'table' and wrote.err
   if err and err:find('OOM', 1, true) then
-    redis.pcall('PERSIST', key)
-    wrote = redis.pcall(...)
+    call('PERSIST', key)
+    wrote = call(...)
     err = type(wrote) == 'table' and wrote.err
   end
   return err
 end
 
 local function swap(key, kind, expected, next, since, till, body)
-  local ends = now + till
-  local times = struct.pack('>I8I8', now + since, ends)
-  local value = '\1' .. next .. kind .. '0' .. times .. body
-  -- A claim and an unknown never expire. Without it a write also ends an earlier expiry.
+  -- A claim and an unknown never expire. Without it a write also ends an earlier expiry. What does
+  -- expire comes with the whole time that it is kept for, which is handed on as it came: making
+  -- words of numbers is dear here.
   local expires = kind == '2' or kind == '3'
-  local span, refused = expires and math.max(1, ends - now + grace)
+  local times = pack('>I8I8', now + since, expires and now + till - grace or now + till)
+  local value, refused = '\1' .. next .. kind .. '0' .. times .. body
   if expected == '' then
     -- Nearly always there is nothing, and one command finds that out and writes.
     local wrote
     if expires then
-      wrote = redis.pcall('SET', key, value, 'NX', 'PX', span)
+      wrote = call('SET', key, value, 'NX', 'PX', till)
     else
-      wrote = redis.pcall('SET', key, value, 'NX')
+      wrote = call('SET', key, value, 'NX')
     end
     if wrote and not wrote.err then return 1 end
     -- A copy of this write may have been here before, on a server that let it in.
@@ -84,20 +86,21 @@ local function swap(key, kind, expected, next, since, till, body)
   local head, err = head_of(key)
   if err then return {0, err} end
   local there = head:sub(2, 21)
-  -- Before the comparison: the repeated write itself changed what is there.
-  if there ~= '' and there:sub(1, 16) == next:sub(1, 16) then
+  if there ~= expected then
     local found = shown(key)
-    return type(found) == 'string' and {found} or found
+    -- It was not the first time: this very write changed what is there.
+    local is_ours = there ~= '' and there:sub(1, 16) == next:sub(1, 16)
+    return is_ours and type(found) == 'string' and {found} or found
   end
-  if there ~= expected then return shown(key) end
   if refused then return {0, refused} end
   if expires then
-    err = write(key, 'SET', key, value, 'PX', span)
+    err = write(key, 'SET', key, value, 'PX', till)
   else
     err = write(key, 'SET', key, value)
   end
   if err then return {0, err} end
-  if head:sub(22, 23) == '11' then redis.pcall('PUBLISH', channel, key) end
+  local was, awaited = head:byte(22, 23)
+  if was == 49 and awaited == 49 then call('PUBLISH', channel, key) end
   return 1
 end
 
@@ -107,7 +110,7 @@ local function renew(key, expected, lease)
   if head:sub(2, 21) ~= expected or head:sub(22, 22) ~= '1' then return shown(key) end
   local renewal = (struct.unpack('>I4', head, 18) + 1) % 4294967296
   -- In one write, so that no failure leaves half a renewal.
-  local middle = struct.pack('>I4', renewal) .. head:sub(22, 31) .. struct.pack('>I8', now + lease)
+  local middle = pack('>I4', renewal) .. head:sub(22, 31) .. pack('>I8', now + lease)
   err = write(key, 'SETRANGE', key, 17, middle)
   if err then return {0, err} end
   -- A claim has no outcome, so it is small.
@@ -130,7 +133,7 @@ local function remove(key)
   local kind = head:sub(22, 22)
   if kind ~= '2' and kind ~= '3' then return 0 end
   if struct.unpack('>I8', head, 32) > now then return 0 end
-  local gone = redis.pcall('UNLINK', key)
+  local gone = call('UNLINK', key)
   if type(gone) == 'table' then return {0, gone.err} end
   return gone
 end

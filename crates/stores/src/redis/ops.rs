@@ -18,8 +18,8 @@ use crate::seal::joint::Joint;
 pub(super) trait Asked {
     /// The key of the slot.
     fn key(&self) -> &[u8];
-    /// The arguments.
-    fn put(&self, command: &mut Cmd);
+    /// The arguments. What has expired is kept for `grace_ms` longer.
+    fn put(&self, command: &mut Cmd, grace_ms: u64);
 }
 
 /// An operation, its slot, and who waits for it.
@@ -46,13 +46,13 @@ impl Asked for Op {
         &self.key
     }
 
-    fn put(&self, command: &mut Cmd) {
+    fn put(&self, command: &mut Cmd, grace_ms: u64) {
         match &self.what {
             What::Swap { expected, next, written, .. } => {
                 let expected = expected.map(version_bytes);
                 let expected = expected.as_ref().map_or(&[][..], |version| &version[..]);
                 command.arg(written.kind).arg(expected).arg(&version_bytes(next.version)[..]);
-                command.arg(written.since_ms).arg(written.until_ms).arg(&written.body);
+                command.arg(written.since_ms).arg(written.kept_ms(grace_ms)).arg(&written.body);
             }
             What::Renew { expected, lease_ms, .. } => {
                 command.arg(b"r").arg(&version_bytes(*expected)[..]).arg(lease_ms);
@@ -75,7 +75,7 @@ impl Asked for Removal {
         &self.0
     }
 
-    fn put(&self, command: &mut Cmd) {
+    fn put(&self, command: &mut Cmd, _grace_ms: u64) {
         command.arg(b"x");
     }
 }

@@ -29,7 +29,7 @@ impl Default for RedisOptions {
     fn default() -> Self {
         Self {
             prefix: "onetake:".into(),
-            connections: 2,
+            connections: 1,
             queue_max: 16_384,
             queue_kib_max: 256 * 1_024,
             watched_max: 16_384,
@@ -59,7 +59,7 @@ impl fmt::Debug for RedisOptions {
 const PREFIX_BYTES_MAX: usize = 64;
 
 impl RedisOptions {
-    /// Two connections for slots and one that looks after the store, keys that begin with
+    /// One connection for slots and one that looks after the store, keys that begin with
     /// `onetake:`, five seconds for a connection or a reply,
     /// and no setting of the server accepted that may lose what was acknowledged.
     #[must_use]

@@ -17,6 +17,12 @@ const VERSION_BYTES: usize = 16 + 4;
 /// must be exact. That is more than a hundred thousand years.
 const SPAN_MS_MAX: u64 = 1 << 52;
 
+/// The digits of the kinds.
+const CLAIMED: &[u8] = b"1";
+const DONE: &[u8] = b"2";
+const RELEASED: &[u8] = b"3";
+const UNKNOWN: &[u8] = b"4";
+
 /// What a draft is on its way to the server. Times are spans in milliseconds.
 pub(super) struct Written {
     /// The digit of its kind.
@@ -29,11 +35,11 @@ pub(super) struct Written {
 impl Written {
     pub(super) fn of(draft: &Draft, sealer: &Sealer) -> Self {
         let record = draft.clone().at(Timestamp::ZERO);
-        let (kind, until): (&[u8], _) = match &record.phase {
-            Phase::Claimed { lease_until } => (b"1", *lease_until),
-            Phase::Done { expires_at, .. } => (b"2", *expires_at),
-            Phase::Released { until } => (b"3", *until),
-            Phase::Unknown { .. } => (b"4", Timestamp::ZERO),
+        let (kind, until) = match &record.phase {
+            Phase::Claimed { lease_until } => (CLAIMED, *lease_until),
+            Phase::Done { expires_at, .. } => (DONE, *expires_at),
+            Phase::Released { until } => (RELEASED, *until),
+            Phase::Unknown { .. } => (UNKNOWN, Timestamp::ZERO),
         };
         let place = sealer.place(draft.address.slot());
         Self {
@@ -42,6 +48,12 @@ impl Written {
             until_ms: span_ms(until),
             body: encode_record(&record, 0, sealer, &place),
         }
+    }
+
+    /// How long the server keeps it, or how long its lease is.
+    pub(super) fn kept_ms(&self, grace_ms: u64) -> u64 {
+        let expires = self.kind == DONE || self.kind == RELEASED;
+        if expires { self.until_ms.saturating_add(grace_ms) } else { self.until_ms }
     }
 
     /// The record as the script wrote it at `now`.
