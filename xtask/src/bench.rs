@@ -33,6 +33,7 @@ const BENCHES: &[Bench] = &[
         target: "stores",
         features: "postgres,redis",
     },
+    Bench { name: "openwop", package: "onetake-openwop", target: "openwop", features: "" },
 ];
 
 #[derive(clap::Args)]
@@ -234,7 +235,8 @@ date,commit,name,case,value,unit,ratio,holds
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
         let error = chosen(Some("engines")).err().map(|error| error.to_string());
-        let expected = "there is no benchmark `engines`; there is: engine, store, http, stores";
+        let expected = "there is no benchmark `engines`; there is: engine, store, http, stores, \
+             openwop";
         assert_eq!(error.as_deref(), Some(expected));
     }
 }

@@ -4,9 +4,11 @@
 //! that does not compile as caught.
 
 mod bugs;
+mod client_bugs;
 mod copy;
 mod fleet_bugs;
 mod http_bugs;
+mod openwop_bugs;
 mod store_bugs;
 mod trial;
 
@@ -16,9 +18,11 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::workspace::Workspace;
 use bugs::WALK_BUGS;
+use client_bugs::CLIENT_BUGS;
 use copy::Copy;
 use fleet_bugs::FLEET_BUGS;
 use http_bugs::HTTP_BUGS;
+use openwop_bugs::OPENWOP_BUGS;
 use store_bugs::STORE_BUGS;
 use trial::{Site, Trials, Verdict};
 
@@ -95,7 +99,8 @@ fn plant(workspace: &Workspace, bugs: &[&Planted]) -> Result<()> {
 
 /// Every bug that is planted.
 fn all() -> impl Iterator<Item = &'static Planted> + Clone {
-    WALK_BUGS.iter().chain(STORE_BUGS).chain(HTTP_BUGS).chain(FLEET_BUGS)
+    let stores = WALK_BUGS.iter().chain(STORE_BUGS).chain(FLEET_BUGS);
+    stores.chain(HTTP_BUGS).chain(CLIENT_BUGS).chain(OPENWOP_BUGS)
 }
 
 fn chosen<'a>(

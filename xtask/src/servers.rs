@@ -23,6 +23,9 @@ const SERVERS: &[Server] = &[
     Server { program: "redis-server", package: "redis-server" },
     // None itself: it gives a process another time of day.
     Server { program: "faketime", package: "faketime" },
+    // Nor these: the public client of the workflow host is written in it, and fetched by it.
+    Server { program: "python3", package: "python3" },
+    Server { program: "pip3", package: "python3-pip" },
 ];
 
 /// Where Debian keeps servers: not all of it is searched for programs.

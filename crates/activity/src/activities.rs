@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onetake_core::{Asked, Operation, Policy, PolicyError, Scope, Tenant};
+use onetake_core::{Asked, Fence, Operation, Policy, PolicyError, Scope, Tenant};
 use onetake_engine::{Attempt, Engine, Slots};
 use serde::Serialize;
 
@@ -50,7 +50,8 @@ impl<S: Slots> Activities<S> {
         let operation = Operation::new(OPERATION).expect("invariant: it is a name");
         let policy = Policy::activity().build().expect("invariant: its settings are in bounds");
         let executor = Executor::new(engine, operation).with_policy(policy);
-        Self { executor, form: IdentityForm::default(), providers: Arc::default() }
+        let (form, providers) = (IdentityForm::default(), Arc::default());
+        Self { executor, form, providers }
     }
 
     /// The same log with identities of another form. All that share a log must agree on it.
@@ -81,6 +82,14 @@ impl<S: Slots> Activities<S> {
     #[must_use]
     pub fn with_policy(mut self, policy: Policy) -> Self {
         self.executor = self.executor.with_policy(policy);
+        self
+    }
+
+    /// The same log for somebody who has found out that the call `fence`, whose outcome is unknown,
+    /// may be made again: that one is, whatever is known of its provider, and no other.
+    #[must_use]
+    pub fn recovering(mut self, fence: Fence) -> Self {
+        self.executor = self.executor.recovering(fence);
         self
     }
 
@@ -132,6 +141,14 @@ pub struct Calling {
     pub attempt: Attempt,
 }
 
+/// A call that has its name, and how it is executed.
+pub(crate) struct Named<S> {
+    pub(crate) id: InvocationId,
+    pub(crate) provider: Provider,
+    pub(crate) executor: Executor<S>,
+    pub(crate) scope: Scope,
+}
+
 impl<S: Slots> NodeCalls<S> {
     /// Makes the next call, or gives what came of it when it was made before. `request` is what is
     /// asked of the provider: a node that asks for something else under the same identity is not
@@ -156,17 +173,23 @@ impl<S: Slots> NodeCalls<S> {
         F: FnOnce(Calling) -> Fut + Send + 'static,
         Fut: Future<Output: IntoEnding> + Send + 'static,
     {
-        let id = self.name(provider)?;
+        let Named { id, provider, executor, scope } = self.next(provider)?;
         let asked = serde_json::to_vec(request).map_err(|_| InvocationError::Request)?;
         let asked = Asked::json(asked).map_err(|_| InvocationError::Request)?;
-        let Activities { executor, providers, .. } = &self.activities;
-        let provider = providers.of(provider);
-        let policy = executor.policy().to_builder().on_unknown(provider.on_unknown).build();
-        let executor = executor.clone().with_policy(policy.map_err(ExecuteError::Policy)?);
-        let scope = Scope::tenant_wide(self.site.tenant.clone());
         let key = id.key().clone();
         let effect = move |attempt| effect(Calling { id, provider, attempt });
         executor.execute(&scope, &key, asked, effect).await
+    }
+
+    /// Names the next call, and finds what is known of its provider.
+    pub(crate) fn next<E>(&mut self, provider: &str) -> Result<Named<S>, ExecuteError<E>> {
+        let id = self.name(provider)?;
+        let Activities { executor, providers, .. } = &self.activities;
+        let provider = providers.of(provider);
+        let policy = executor.policy().to_builder().on_unknown(provider.on_unknown).build()?;
+        let executor = executor.clone().with_policy(policy);
+        let scope = Scope::tenant_wide(self.site.tenant.clone());
+        Ok(Named { id, provider, executor, scope })
     }
 
     /// Names the next call.

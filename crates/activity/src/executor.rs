@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onetake_core::{
-    Asked, Cause, Finality, Key, NameError, OnInFlight, Operation, Policy, PolicyError, Scope,
-    Timestamp,
+    Asked, Cause, Fence, Finality, Key, NameError, OnInFlight, Operation, Policy, PolicyError,
+    Scope, Timestamp,
 };
 use onetake_engine::{Attempt, Engine, Mint, Slots};
 
@@ -19,6 +19,8 @@ pub struct Executor<S> {
     engine: Engine<S>,
     operation: Operation,
     policy: Arc<Policy>,
+    /// The unknown outcome that may be executed again.
+    recovering: Option<Fence>,
 }
 
 impl<S> Clone for Executor<S> {
@@ -27,6 +29,7 @@ impl<S> Clone for Executor<S> {
             engine: self.engine.clone(),
             operation: self.operation.clone(),
             policy: Arc::clone(&self.policy),
+            recovering: self.recovering,
         }
     }
 }
@@ -45,7 +48,7 @@ impl<S: Slots> Executor<S> {
     /// The operation `operation` with the default policy.
     #[must_use]
     pub fn new(engine: Engine<S>, operation: Operation) -> Self {
-        Self { engine, operation, policy: Arc::default() }
+        Self { engine, operation, policy: Arc::default(), recovering: None }
     }
 
     /// The operation of this name with the default policy.
@@ -60,6 +63,15 @@ impl<S: Slots> Executor<S> {
     #[must_use]
     pub fn with_policy(mut self, policy: Policy) -> Self {
         self.policy = Arc::new(policy);
+        self
+    }
+
+    /// The same operation for somebody who has found out that the attempt `fence`, whose outcome
+    /// is unknown, had no effect: a call that still finds it so executes in its place, whatever the
+    /// policy says of unknown outcomes. Every other attempt is treated as always.
+    #[must_use]
+    pub const fn recovering(mut self, fence: Fence) -> Self {
+        self.recovering = Some(fence);
         self
     }
 
@@ -103,7 +115,7 @@ impl<S: Slots> Executor<S> {
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output: IntoEnding> + Send + 'static,
     {
-        self.execute_by(&self.policy, scope, key.into(), asked, function).await
+        self.execute_by(&self.policy, scope, key.into(), asked, function, || false).await
     }
 
     /// A call with settings of its own; end it with [`Call::execute`].
@@ -112,13 +124,15 @@ impl<S: Slots> Executor<S> {
         Call { executor: self, scope, key, asked, policy }
     }
 
-    async fn execute_by<F, Fut>(
+    /// Runs `function` under `policy`. A caller of whom `is_answering` says so is kept to the end.
+    pub(crate) async fn execute_by<F, Fut>(
         &self,
         policy: &Arc<Policy>,
         scope: &Scope,
         key: Option<&Key>,
         asked: Asked,
         function: F,
+        is_answering: impl FnOnce() -> bool + Send,
     ) -> Taken<Fut::Output>
     where
         F: FnOnce(Attempt) -> Fut + Send + 'static,
@@ -128,7 +142,18 @@ impl<S: Slots> Executor<S> {
         let ask = ask(scope, &self.operation, key, asked, policy);
         // The function is called inside the execution, so that a panic in it is the execution's.
         let execute = |attempt| async move { report(function(attempt).await.into_ending()) };
-        reply(self.engine.run(ask, execute).await)
+        let doubt = match self.recovering {
+            Some(fence) => self.engine.doubt(&ask.address, fence).await?,
+            None => None,
+        };
+        let Some(doubt) = doubt else {
+            return reply(self.engine.run_answering(ask, execute, is_answering).await);
+        };
+        match self.engine.recover(ask, &doubt, execute, is_answering).await.transpose() {
+            Some(ended) => reply(ended),
+            // Somebody else was faster; whoever asks again hears what that came to.
+            None => Err(ExecuteError::Freed),
+        }
     }
 }
 
@@ -142,7 +167,7 @@ where
     let attempt = Attempt { key: None, fence, number: 1, recovery: false };
     match function(attempt).await.into_ending() {
         Ending::Succeeded(value) => Ok(Take { value, source: Source::PassedThrough }),
-        Ending::Failed(failure) | Ending::NotDispatched(failure) => {
+        Ending::Failed(failure) | Ending::Retryable(failure) | Ending::NotDispatched(failure) => {
             Err(ExecuteError::Failed { failure, repeat: false })
         }
         Ending::Unknown => {
@@ -203,6 +228,6 @@ impl<S: Slots> Call<'_, S> {
         Fut: Future<Output: IntoEnding> + Send + 'static,
     {
         let Self { executor, scope, key, asked, policy } = self;
-        executor.execute_by(&policy?, scope, Some(key), asked, function).await
+        executor.execute_by(&policy?, scope, Some(key), asked, function, || false).await
     }
 }

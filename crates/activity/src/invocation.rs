@@ -87,6 +87,9 @@ pub enum InvocationError {
     /// The request cannot be compared with that of another attempt.
     #[error("the request of a call cannot be written as JSON")]
     Request,
+    /// What the provider is said to read is not the name of a header.
+    #[error("the header of the provider is not the name of one")]
+    Header,
     /// It cannot be a key.
     #[error(transparent)]
     Name(#[from] NameError),

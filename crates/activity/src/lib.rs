@@ -2,8 +2,9 @@
 //!
 //! An [`Executor`] is one operation with its settings. It gives every attempt under one key the
 //! same typed result, and runs the function only for the first. Results and failures are kept as
-//! JSON, so operators and other languages can read them. This door opens no connection and knows no
-//! store: it works on any store that the engine does.
+//! JSON, so operators and other languages can read them. This door knows no store: it works on any
+//! that the engine does. It opens no connection, except where a workflow calls a provider over HTTP
+//! through `HttpClient` (feature `client`).
 //!
 //! # Example
 //!
@@ -28,6 +29,8 @@
 mod activities;
 mod ask;
 mod claims;
+#[cfg(feature = "client")]
+mod client;
 mod error;
 mod executor;
 mod invocation;
@@ -38,6 +41,11 @@ mod service;
 pub use activities::{Activities, Calling, NodeCalls, Site};
 pub use ask::Identity;
 pub use claims::Claims;
+#[cfg(feature = "client")]
+pub use client::{
+    HttpCall, HttpCallError, HttpClient, HttpFailure, HttpReplied, HttpReply, HttpResult,
+    HttpSettings, HttpSettingsError, HttpStream, NotSentCause, Roots, StreamEnd, StreamError,
+};
 pub use error::{ExecuteError, Failure};
 pub use executor::{Call, Executor};
 pub use invocation::{IdentityForm, Invocation, InvocationError, InvocationId};

@@ -18,6 +18,9 @@ pub enum Ending<T, E> {
     Succeeded(T),
     /// It failed; the policy keeps that or frees the key.
     Failed(E),
+    /// It failed for now: recorded whatever the policy says, told to those who wait, and the next
+    /// call executes again.
+    Retryable(E),
     /// It failed before anything was sent, so the key is free whatever the policy says.
     NotDispatched(E),
     /// Its request was sent, and nobody can say what came of it.
@@ -102,6 +105,7 @@ pub(crate) fn report<T: Serialize, E: Serialize>(ending: Ending<T, E>) -> Report
     match ending {
         Ending::Succeeded(value) => Report::Finished(encode(&value, Outcome::Value)),
         Ending::Failed(failure) => Report::Finished(encode(&failure, Outcome::Failure)),
+        Ending::Retryable(failure) => Report::Retryable(encode(&failure, Outcome::Failure)),
         Ending::NotDispatched(failure) => Report::NotDispatched(encode(&failure, Outcome::Failure)),
         Ending::Unknown => Report::Unknown(Cause::Reported),
     }
@@ -173,6 +177,8 @@ mod tests {
         assert_eq!(report(failed.into_ending()), Report::Finished(failure()));
         let refused = Ending::<u32, _>::NotDispatched(Failure::new("no"));
         assert_eq!(report(refused.into_ending()), Report::NotDispatched(failure()));
+        let for_now = Ending::<u32, _>::Retryable(Failure::new("no"));
+        assert_eq!(report(for_now), Report::Retryable(failure()));
         let unknown = Ending::<u32, Failure>::Unknown;
         assert_eq!(report(unknown), Report::Unknown(Cause::Reported));
     }

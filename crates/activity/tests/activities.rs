@@ -94,6 +94,28 @@ async fn w14_a_failure_is_kept_like_a_success() {
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
 
+/// W14: a failure that is only so for now is recorded as well, and the next call is made again.
+#[tokio::test]
+async fn w14_a_failure_for_now_is_recorded_and_called_again() {
+    let (world, seen) = (World::new(), Arc::new(std::sync::Mutex::new(Vec::new())));
+    for is_down in [true, true, false, false] {
+        let seen = Arc::clone(&seen);
+        let provider = move |call: Calling| {
+            seen.lock().unwrap().push((call.attempt.number, call.attempt.recovery));
+            let down = || Ending::Retryable(json!({"status": 503}));
+            std::future::ready(if is_down { down() } else { Ending::Succeeded(7) })
+        };
+        let mut node = world.log.enter(site("run-1", 0));
+        let call = node.call("openai-chat", &json!(1), provider).await;
+        let failed = ExecuteError::Failed { failure: json!({"status": 503}), repeat: false };
+        assert_eq!(call.map(|take| take.value), if is_down { Err(failed) } else { Ok(7) });
+        let other = |_: Calling| std::future::ready(Ok::<i32, Value>(8));
+        let other = world.log.enter(site("run-1", 0)).call("openai-chat", &json!(2), other).await;
+        assert_eq!(other.unwrap_err(), ExecuteError::Mismatch, "it is recorded what was asked");
+    }
+    assert_eq!(*seen.lock().unwrap(), [(1, false), (2, false), (3, false)]);
+}
+
 /// W15: fourteen days, or what is set.
 #[tokio::test]
 async fn w15_results_are_kept_for_fourteen_days_unless_set_otherwise() {
@@ -165,6 +187,34 @@ async fn x3_a_call_that_broke_off_is_made_again_only_where_the_provider_recognis
         let recoveries: Vec<_> = seen.iter().map(|(_, recovery)| *recovery).collect();
         assert_eq!(recoveries, [false, true][..seen.len()]);
     }
+}
+
+/// X3: whoever found out that a call had no effect may have it made again: that one, once. When it
+/// breaks off as well, its outcome is unknown anew, and the old word says nothing about it.
+#[tokio::test]
+async fn x3_a_word_about_one_call_allows_no_other() {
+    let world = World::new();
+    let calls = Arc::clone(&world.calls);
+    let breaks = move || {
+        let calls = Arc::clone(&calls);
+        move |_: Calling| {
+            calls.fetch_add(1, Ordering::SeqCst);
+            std::future::ready(Ending::<u32, Value>::Unknown)
+        }
+    };
+    let call = async |log: Activities<Memory>| {
+        let mut node = log.enter(site("run-1", 0));
+        match node.call("openai", &json!(1), breaks()).await.unwrap_err() {
+            ExecuteError::Unknown { fence, .. } => fence,
+            other => panic!("{other:?}"),
+        }
+    };
+    let first = call(world.log.clone()).await;
+    let second = call(world.log.clone().recovering(first)).await;
+    assert_ne!(first, second, "it was made again");
+    assert_eq!(world.calls(), 2);
+    let third = call(world.log.clone().recovering(first)).await;
+    assert_eq!((third, world.calls()), (second, 2), "the second one is held");
 }
 
 /// W16, W17: an effect is told what to put into which header.

@@ -9,6 +9,7 @@ mod auth;
 mod bounds;
 mod dialect;
 mod environment;
+mod openwop;
 mod problem;
 mod raw;
 mod read;
@@ -34,6 +35,7 @@ use serde::{Serialize, Serializer};
 pub(crate) use auth::{AuthConfig, AuthMode, JwtConfig, JwtKeys, ScopeRule};
 pub(crate) use dialect::{BodyShape, BuiltIn, DialectConfig, DialectName, NoKey};
 pub(crate) use environment::Environment;
+pub(crate) use openwop::OpenwopConfig;
 pub(crate) use problem::{ConfigErrors, Place, Problem};
 pub(crate) use route::{
     FingerprintConfig, ForwardKey, KeyUse, Mode, RouteConfig, RouteSettings, StoreDown,
@@ -46,7 +48,9 @@ pub(crate) use value::{Word, moment, span_text};
 
 use problem::{Problems, nearest, quoted};
 use raw::Tenants;
-use raw::{Admin, Auth, Dialect, NOT_BUILT_IN, Route, SECTIONS, Section, Server, Settings, Store};
+use raw::{
+    Admin, Auth, Dialect, NOT_BUILT_IN, Openwop, Route, SECTIONS, Section, Server, Settings, Store,
+};
 use read::{Given, Options, read_table, refuse_unknown, sure};
 use tree::{Node, Table, Value};
 
@@ -144,6 +148,8 @@ pub(crate) struct Config {
     pub(crate) upstream: Option<Uri>,
     /// Which requests go where.
     pub(crate) routes: Vec<RouteConfig>,
+    /// Workflows, and the host that runs them, where there is one.
+    pub(crate) openwop: Option<OpenwopConfig>,
     /// What works and is hardly meant.
     #[serde(skip)]
     pub(crate) warnings: Vec<Problem>,
@@ -233,6 +239,7 @@ struct Written {
     dialects: Vec<Given<Dialect>>,
     defaults: Settings,
     routes: Vec<(Given<Route>, Settings)>,
+    openwop: Openwop,
 }
 
 impl Written {
@@ -253,6 +260,7 @@ impl Written {
             dialects: sections(table, "dialect", problems, one),
             defaults: section(table, "defaults", problems),
             routes: sections(table, "route", problems, route),
+            openwop: section(table, "openwop", problems),
         }
     }
 
@@ -260,7 +268,12 @@ impl Written {
         let is_served = purpose != Purpose::Look;
         let listens = [&self.server.listen, &self.admin.listen].map(|given| sure(given.clone()));
         let mode = sure(self.auth.mode.clone());
+        let has_route = !self.routes.is_empty();
+        // Routes and workflows alike are for callers who say who they are.
         let first_route = self.routes.first().map(|(given, _)| given.spot.clone());
+        let hosted = self.openwop.workflows.as_ref().map(|given| given.spot.clone());
+        let has_host = hosted.is_some();
+        let first_route = first_route.or(hosted);
         let auth = auth::auth(self.auth, environment, problems);
         let tenants = tenant::tenants(self.tenants, problems);
         let dialects = dialect::dialects(self.dialects, problems);
@@ -281,10 +294,12 @@ impl Written {
             || self.routes.iter().any(|(_, own)| is_required(own))
             || problems.is_in("route")
             || problems.is_in("defaults");
+        let store = server::store(self.store, problems);
         let config = Config {
             server: server::server(self.server, problems),
             admin: server::admin(self.admin, environment, problems),
-            store: server::store(self.store, problems),
+            openwop: openwop::openwop(self.openwop, &store.url, problems),
+            store,
             defaults: route::settings(Settings::default(), &grounds, problems),
             upstream,
             routes: route::routes(self.routes, &grounds, problems),
@@ -298,7 +313,7 @@ impl Written {
             let has_gateway = first_route.is_some() || purpose == Purpose::Front;
             usable::listeners(server, admin, has_gateway, problems);
             usable::keys(&mode, &config.tenants, first_route.as_ref(), problems);
-            if first_route.is_some() && !asks_for_scopes {
+            if has_route && !has_host && !asks_for_scopes {
                 usable::asked_for(&config.tenants, problems);
             }
             if !has_gateway && !problems.is_in("route") {

@@ -19,7 +19,10 @@ Exit codes:
   3  nothing found: there is no such record
   4  refused: the record has changed, its owner is alive, or it is settled
   5  the store cannot be reached, is locked, or could not say whether it wrote
-  6  damaged: what the store holds cannot be true";
+  6  damaged: what the store holds cannot be true
+  7  the run failed
+  8  the run was cancelled
+  9  the run has not ended: it was left, or nobody drives it";
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +41,12 @@ pub(crate) enum Exit {
     Unavailable = 5,
     /// What the store holds cannot be true.
     Damaged = 6,
+    /// The run that was followed failed.
+    RunFailed = 7,
+    /// The run that was followed was cancelled.
+    RunCancelled = 8,
+    /// The run that was followed has not ended.
+    RunOpen = 9,
 }
 
 impl From<Exit> for ExitCode {
@@ -52,9 +61,19 @@ pub(crate) enum Fault {
     /// What was typed makes no sense together.
     #[error("{0}")]
     Usage(String),
-    /// The process that holds the store does not answer.
+    /// The process that holds the store, or a host of workflows, does not answer.
     #[error("{0}")]
     Unreachable(String),
+    /// A host of workflows refused.
+    #[error("{code}: {message}")]
+    Refused {
+        /// The status of its answer.
+        status: u16,
+        /// Its code.
+        code: String,
+        /// What it says.
+        message: String,
+    },
 }
 
 impl Exit {
@@ -67,6 +86,7 @@ impl Exit {
             return match fault {
                 Fault::Usage(_) => Self::Usage,
                 Fault::Unreachable(_) => Self::Unavailable,
+                Fault::Refused { status, .. } => Self::of_status(*status),
             };
         }
         if error.is::<ConfigErrors>() {
@@ -83,6 +103,17 @@ impl Exit {
             OpenError::Database { code, .. } => Self::of_code(*code),
             OpenError::Damaged(_) => Self::Damaged,
         })
+    }
+
+    /// The exit code of what a host of workflows answers.
+    const fn of_status(status: u16) -> Self {
+        match status {
+            400 | 413 | 415 | 422 => Self::Usage,
+            404 | 410 => Self::NothingFound,
+            409 => Self::Refused,
+            429 | 502..=504 => Self::Unavailable,
+            _ => Self::Failed,
+        }
     }
 
     const fn of_code(code: Code) -> Self {
@@ -147,6 +178,9 @@ mod tests {
             Exit::Refused,
             Exit::Unavailable,
             Exit::Damaged,
+            Exit::RunFailed,
+            Exit::RunCancelled,
+            Exit::RunOpen,
         ];
         for (exit, number) in all.into_iter().zip(0..) {
             assert_eq!(exit as u8, number);

@@ -94,13 +94,13 @@ pub(crate) fn load(
     Ok((config, plan))
 }
 
-/// What `config` describes; `None` when it has no routes and no upstream, and so no gateway.
+/// What `config` describes; `None` when it has no routes and no workflows, and so nobody to serve.
 ///
 /// # Errors
 /// Everything that only the gateway can tell, each with its place.
 fn of(config: &Config) -> Result<Option<Plan>, ConfigErrors> {
     let routes = route::routes(config)?;
-    if routes.is_empty() {
+    if routes.is_empty() && config.openwop.is_none() {
         return Ok(None);
     }
     let (gate, keys) = auth::gate(config)?;

@@ -8,11 +8,14 @@ mod check;
 mod client;
 mod commands;
 mod config;
+mod events;
 mod exit;
 mod gateway;
 mod operator;
 mod out;
+mod plane;
 mod reload;
+mod runs;
 mod wiring;
 
 use std::process::ExitCode;
@@ -21,7 +24,8 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use tokio::runtime::Runtime;
 
-use crate::commands::{check as check_config, demo, keys, serve, store, tenant};
+use crate::commands::{check as check_config, demo, keys, run, runs as runs_command};
+use crate::commands::{serve, store, tenant};
 use crate::exit::Exit;
 
 /// A walk makes and drops a few tasks of a kilobyte or two, which the allocator of the C library
@@ -47,6 +51,12 @@ enum Command {
     /// Look at keys, and settle them by hand
     #[command(after_help = exit::HELP)]
     Keys(Box<keys::Args>),
+    /// Run a workflow, and follow it to its end
+    #[command(after_help = exit::HELP)]
+    Run(run::Args),
+    /// Look at the runs of workflows, follow them, end them
+    #[command(after_help = exit::HELP)]
+    Runs(runs_command::Args),
     /// Look after the store itself
     #[command(after_help = exit::HELP)]
     Store(store::Args),
@@ -63,6 +73,8 @@ fn main() -> ExitCode {
         Command::Demo(args) => return demo_code(demo::run(&args)),
         Command::Check(args) => (check_config::run(&args), args.json),
         Command::Keys(args) => (block_on(keys::run(&args)), args.target.json),
+        Command::Run(args) => (block_on(run::run(&args)), args.json),
+        Command::Runs(args) => (block_on(runs_command::run(&args)), args.target.json),
         Command::Store(args) => (block_on(store::run(&args)), args.target.json),
         Command::Serve(args) => (block_on(serve::run(&args)), false),
         Command::Tenant(args) => (tenant::run(&args), args.json),

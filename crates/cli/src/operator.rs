@@ -2,6 +2,8 @@
 //!
 //! Every command is written once and does not know which of the two it is.
 
+mod runs;
+
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -20,6 +22,8 @@ use crate::client::{BACKUP_WITHIN, Call, Client};
 use crate::config::{self, AdminConfig, Config, Environment, Source, StoreConfig};
 use crate::exit::Fault;
 use crate::wiring::{self, AnyStore, DEFAULT_URL, OpenError, Opening, StoreUrl};
+
+pub(crate) use self::runs::RunPlace;
 
 /// Where a command acts, and in whose name.
 #[derive(Debug, clap::Args)]

@@ -12,6 +12,7 @@ use onetake_console::wire::Problem;
 use serde::Serialize;
 use serde_json::json;
 
+use crate::exit::Fault;
 use crate::wiring::OpenError;
 
 /// Spaces between two columns.
@@ -43,7 +44,13 @@ pub(crate) fn say(json: bool, value: &impl Serialize, text: impl FnOnce() -> Str
 pub(crate) fn failure(error: &anyhow::Error) -> String {
     let problem = error.downcast_ref::<Problem>().map(|problem| json!(problem));
     let code = error.downcast_ref::<OpenError>().map(OpenError::code);
-    let failure = problem.unwrap_or_else(|| {
+    let refused = error.downcast_ref::<Fault>().and_then(|fault| match fault {
+        Fault::Refused { status, code, message } => {
+            Some(json!({ "code": code, "status": status, "detail": message }))
+        }
+        Fault::Usage(_) | Fault::Unreachable(_) => None,
+    });
+    let failure = problem.or(refused).unwrap_or_else(|| {
         let code = code.map(Code::as_str);
         json!({ "code": code, "detail": format!("{error:#}") })
     });

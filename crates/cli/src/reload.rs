@@ -4,7 +4,7 @@
 //! Everything else in the file waits for a restart. A file that is wrong changes nothing, and that
 //! is said.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use onetake_http::identity::ApiKeys;
@@ -17,13 +17,23 @@ use crate::gateway::tenants;
 /// How often the file is looked at. SIGHUP makes it look at once.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Replaces `keys` whenever the file at `path` is no longer as it was `seen`. Never ends.
-pub(crate) async fn tenants_of(
-    path: &Path,
-    keys: &ApiKeys,
-    mut seen: Option<Stamp>,
-    mut hangup: Signal,
+/// Keeps the keys of callers as their file says, where there are some. Never ends.
+pub(crate) async fn while_it_runs(
+    keys: Option<(ApiKeys, PathBuf)>,
+    seen: Option<Stamp>,
+    hangup: Signal,
 ) {
+    if let Some((keys, path)) = keys {
+        tenants_of(&path, &keys, seen, hangup).await;
+    } else {
+        // Nothing to read again. A hangup is heard, so that it does not end the process.
+        let _hangup = hangup;
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Replaces `keys` whenever the file at `path` is no longer as it was `seen`. Never ends.
+async fn tenants_of(path: &Path, keys: &ApiKeys, mut seen: Option<Stamp>, mut hangup: Signal) {
     let mut tick = interval(LOOK_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

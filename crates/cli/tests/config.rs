@@ -39,13 +39,14 @@ fn the_example_shows_what_would_run() {
     let output = check(folder.path(), &["--config", EXAMPLE]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let expected = "\
-server    127.0.0.1:8080
-admin     127.0.0.1:8081, token kept in a file
-store     embedded:./onetake-data
-auth      api-key
-tenants   1
-dialects  house
-upstream  http://127.0.0.1:9000/
+server     127.0.0.1:8080
+admin      127.0.0.1:8081, token kept in a file
+store      embedded:./onetake-data
+auth       api-key
+tenants    1
+dialects   house
+workflows  ./workflows, which is not there
+upstream   http://127.0.0.1:9000/
 
 MATCH         OPERATION       REQUIRES      DIALECT  KEY       FINGERPRINT
 POST /orders  orders.create   orders:write  house    required  json body without /client_time

@@ -52,7 +52,8 @@ pub(crate) fn bookmark(text: Option<&String>) -> Result<Option<Bookmark>, Proble
     text.map(|text| text.parse().map_err(|why| invalid("after", why))).transpose()
 }
 
-fn span(field: &str, text: &str) -> Result<Duration, Problem> {
+/// The span that `text` names.
+pub(crate) fn span(field: &str, text: &str) -> Result<Duration, Problem> {
     humantime::parse_duration(text).map_err(|why| invalid(field, why))
 }
 

@@ -74,6 +74,14 @@ pub(crate) fn problem(code: Code, detail: impl Into<String>) -> Problem {
     }
 }
 
+impl Problem {
+    /// A refusal with `code`, saying `detail`.
+    #[must_use]
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        problem(code, detail)
+    }
+}
+
 impl From<OperateError> for Problem {
     fn from(error: OperateError) -> Self {
         let there = error.there().map(|row| Box::new(key_row(row)));

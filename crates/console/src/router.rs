@@ -4,6 +4,8 @@
 //! (RFC 9457) with a stable code. Only the health checks are outside the guard: they say nothing
 //! but whether the store answers.
 
+mod runs;
+
 use axum::Router;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Json, Path, Query, State};
@@ -19,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::desk::Desk;
 use crate::guard::{Guard, admit};
 use crate::reply::problem;
+use crate::runs::{NoRuns, Runs, RunsDesk};
 use crate::upkeep::Upkeep;
 use crate::wire::{
     AuditAsk, BackupAsk, ListAsk, OPERATOR_HEADER, Problem, PurgeAsk, ReleaseAsk, ResolveAsk,
@@ -29,8 +32,17 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 /// The largest outcome that an operator gives, as JSON.
 const OUTCOME_BYTES_MAX: usize = 24 * 1024 * 1024;
 
-/// The admin surface of `desk`, behind `guard`.
+/// The admin surface of `desk`, behind `guard`, in a process that hosts no workflows.
 pub fn router<S: Journal + Upkeep>(desk: Desk<S>, guard: Guard) -> Router {
+    router_with(desk, RunsDesk::new(NoRuns), guard)
+}
+
+/// The admin surface of `desk` and of the runs of `runs`, behind `guard`.
+pub fn router_with<S: Journal + Upkeep, R: Runs>(
+    desk: Desk<S>,
+    runs: RunsDesk<R>,
+    guard: Guard,
+) -> Router {
     let outcome = DefaultBodyLimit::max(OUTCOME_BYTES_MAX);
     let guarded = Router::new()
         .route("/v1/keys", get(list::<S>))
@@ -42,6 +54,7 @@ pub fn router<S: Journal + Upkeep>(desk: Desk<S>, guard: Guard) -> Router {
         .route("/v1/store/stats", get(stats::<S>))
         .route("/v1/store/backup", post(backup::<S>))
         .route("/v1/store/rotate", post(rotate::<S>))
+        .merge(runs::routes(runs).with_state(()))
         .fallback(async || problem(Code::RouteMissing, "there is no such path"))
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))

@@ -4,11 +4,18 @@
 //! added and never renamed. Keys, header values and bodies are [`Veiled`]: they are for the
 //! operator who asked, never for a log.
 
+mod runs;
+
 use std::fmt;
 
 use onetake_core::Code;
 use onetake_engine::operate::{Audit, Form, Kind};
 use serde::{Deserialize, Serialize};
+
+pub use self::runs::{
+    CancelAsk, CancelDone, EventsAsk, EventsPage, NodeRow, RunFailure, RunRow, RunShown, RunsAsk,
+    RunsPage, VeiledJson, Waits,
+};
 
 /// The header that says who acts, for the audit.
 pub const OPERATOR_HEADER: &str = "onetake-operator";

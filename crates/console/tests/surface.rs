@@ -482,3 +482,29 @@ async fn x11_the_log_of_the_surface_shows_no_key_no_body_and_no_token() {
         assert!(!text.contains(secret), "{secret} shows in:\n{text}");
     }
 }
+
+/// A process that hosts no workflows says so, to who may ask; nobody else learns even that.
+#[tokio::test(start_paused = true)]
+async fn runs_are_asked_for_behind_the_guard_and_need_a_host() {
+    let bench = Bench::filled().await;
+    for path in ["/v1/runs", "/v1/runs/acme/run-1", "/v1/runs/acme/run-1/events?wait=1s"] {
+        let (status, said) = bench.get(path).await;
+        assert_eq!((status, &said["code"]), (501, &json!("not_supported")), "{path}");
+        let stranger = Request::builder().uri(path).header("host", HOST);
+        let (status, _) = bench.send(stranger.body(Body::empty()).unwrap()).await;
+        assert_eq!(status, 401, "{path}");
+    }
+    let cancel = "/v1/runs/acme/run-1/cancel";
+    let (status, said) = bench.post(cancel, &json!({"reason": "x"})).await;
+    assert_eq!((status, &said["code"]), (501, &json!("not_supported")));
+    let long = json!({"reason": "x".repeat(1_001)});
+    for (path, body) in [(cancel, &json!({"why": "x"})), (cancel, &long)] {
+        let (status, said) = bench.post(path, body).await;
+        assert_eq!((status, &said["code"]), (400, &json!("request_invalid")));
+    }
+    for path in ["/v1/runs?after=x", "/v1/runs?colour=red", "/v1/runs/acme/run-1/events?wait=x"] {
+        let (status, said) = bench.get(path).await;
+        assert_eq!((status, &said["code"]), (400, &json!("request_invalid")), "{path}");
+    }
+    assert_eq!(bench.get(cancel).await.0, 405);
+}

@@ -17,6 +17,9 @@ use crate::record::{Cause, Draft, Keeping, Phase, Record, Version};
 pub enum Report {
     /// It came to an end, with this outcome; the policy says what becomes of it.
     Finished(Outcome),
+    /// It came to this for now, whatever the policy says: recorded, told to those who wait, and a
+    /// further attempt with the same content executes again.
+    Retryable(Outcome),
     /// Nothing was sent, so nothing can have happened. The outcome is for the caller only.
     NotDispatched(Outcome),
     /// It was sent, and nobody can say what came of it.
@@ -47,6 +50,9 @@ impl Settlement {
             Report::Finished(outcome) => {
                 let finality = policy.finality(&outcome);
                 Self::by(finality, Some(Arc::new(outcome)), Cause::Reported)
+            }
+            Report::Retryable(outcome) => {
+                Self::by(Finality::Retryable, Some(Arc::new(outcome)), Cause::Reported)
             }
             Report::NotDispatched(outcome) => Self::Freed(Some(Arc::new(outcome))),
             Report::Unknown(cause) => Self::Unknown(cause),
@@ -172,6 +178,15 @@ mod tests {
         let policy = Policy::builder().statuses(StatusRules::cnerium()).build().unwrap();
         let settled = Settlement::of(Report::NotDispatched(response(502)), &policy);
         assert_eq!(settled, Settlement::Freed(Some(Arc::new(response(502)))));
+    }
+
+    #[test]
+    fn what_is_only_so_for_now_is_recorded_and_answers_nobody_later_in_every_contract() {
+        for statuses in [StatusRules::cnerium(), StatusRules::davepi()] {
+            let policy = Policy::activity().statuses(statuses).build().unwrap();
+            let settled = Settlement::of(Report::Retryable(response(503)), &policy);
+            assert_eq!(settled, done(503, Keeping::Retryable));
+        }
     }
 
     /// X3

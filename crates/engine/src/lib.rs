@@ -44,6 +44,7 @@ mod store;
 mod sweep;
 mod sync;
 mod transact;
+mod update;
 mod wait;
 mod waiting;
 
@@ -63,4 +64,5 @@ pub use mint::Mint;
 pub use operate::audit_lane;
 pub use store::{Bound, Reply, Slots, Stamped, StoreError, Swap, Swept};
 pub use transact::{Effects, Need, View};
+pub use update::Update;
 pub use wait::WaitLimits;

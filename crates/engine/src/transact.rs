@@ -22,7 +22,8 @@ use crate::journal::{
     Check, Commit, Counter, Cursor, Doc, Document, Found, Journal, Place, Position, Tx, Write,
 };
 use crate::run::belongs;
-use crate::store::{Stamped, StoreError};
+use crate::store::{Reply, Stamped, StoreError};
+use crate::update::Update;
 use crate::wait::News;
 use crate::waiting::Waiting;
 
@@ -40,9 +41,14 @@ pub struct View {
 
 /// A place that must be read before the transaction can be computed. Pass it on with `?`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Need(Place);
+pub struct Need(pub(crate) Place);
 
 impl View {
+    /// What `found` is at `places`.
+    pub(crate) fn of(now: Timestamp, places: &[Place], found: Vec<Found>) -> Self {
+        Self { now, found: places.iter().cloned().zip(found).collect() }
+    }
+
     /// The store's time. Not checked: the commit may come a little later.
     #[must_use]
     pub const fn now(&self) -> Timestamp {
@@ -87,7 +93,7 @@ impl View {
     }
 
     /// Every document that was looked at must still be as it was.
-    fn checks(&self) -> impl Iterator<Item = Check> {
+    pub(crate) fn checks(&self) -> impl Iterator<Item = Check> {
         self.found.iter().filter_map(|(place, found)| match (place, found) {
             (Place::Doc(doc), Found::Doc(document)) => {
                 Some(Check::Doc(doc.clone(), document.as_ref().map(|there| there.version)))
@@ -110,6 +116,14 @@ impl Effects {
     /// An outcome without effects so far.
     pub const fn new(outcome: Outcome) -> Self {
         Self { outcome, checks: Vec::new(), writes: Vec::new() }
+    }
+
+    /// What `update` of `anchor` is, with the outcome that it tells. The update must have looked at
+    /// its anchor, so that the commit depends on it.
+    pub fn of(anchor: &Doc, update: Update<Outcome>) -> Self {
+        let Update { anchor: value, checks, mut writes, told } = update;
+        writes.extend(value.map(|value| Write::Put(anchor.clone(), value)));
+        Self { outcome: told, checks, writes }
     }
 
     /// Writes a document.
@@ -148,19 +162,44 @@ impl<S: Journal> Engine<S> {
     where
         F: Fn(&View) -> Result<Effects, Need> + Send,
     {
+        self.transact_reading(ask, Vec::new(), effects).await
+    }
+
+    /// Like [`transact`](Self::transact), for whoever knows beforehand what the transaction looks
+    /// at: `places` are read with the slot, at once.
+    ///
+    /// # Errors
+    /// Those of [`transact`](Self::transact).
+    ///
+    /// # Cancel safety
+    /// That of [`transact`](Self::transact).
+    pub async fn transact_reading<F>(
+        &self,
+        ask: Ask,
+        places: Vec<Place>,
+        effects: F,
+    ) -> Result<Answer, RunError>
+    where
+        F: Fn(&View) -> Result<Effects, Need> + Send,
+    {
         self.refuse_when_stopping()?;
         self.keep_house();
         let span = self.0.meters.span("transact", &ask.address);
-        let ended = self.walk_inside(&ask, effects).instrument(span.clone()).await;
+        let ended = self.walk_inside(&ask, places, effects).instrument(span.clone()).await;
         self.0.meters.count(&ended, &span);
         ended
     }
 
-    async fn walk_inside<F>(&self, ask: &Ask, effects: F) -> Result<Answer, RunError>
+    async fn walk_inside<F>(
+        &self,
+        ask: &Ask,
+        mut needed: Vec<Place>,
+        effects: F,
+    ) -> Result<Answer, RunError>
     where
         F: Fn(&View) -> Result<Effects, Need> + Send,
     {
-        let (mut needed, mut waiting, mut rounds) = (Vec::new(), Waiting::default(), 0);
+        let (mut waiting, mut rounds) = (Waiting::default(), 0);
         let mut unsure = false;
         loop {
             self.refuse_when_stopping()?;
@@ -206,15 +245,18 @@ impl<S: Journal> Engine<S> {
     ) -> Result<(Option<Arc<Record>>, View), RunError> {
         let mut places = vec![Place::Slot(slot.clone())];
         places.extend_from_slice(needed);
-        let fetched = self.in_time(self.0.store.fetch(&places)).await;
-        let Stamped { now, value } =
-            fetched.unwrap_or_else(|| Err(StoreError::Unavailable("no reply in time".into())))?;
+        let Stamped { now, value } = self.fetch(&places).await?;
         let mut value = value.into_iter();
         let Some(Found::Slot(found)) = value.next() else {
             return Err(StoreError::Corrupt("asked for a slot, got another thing".into()).into());
         };
-        let found_places = needed.iter().cloned().zip(value).collect();
-        Ok((found, View { now, found: found_places }))
+        Ok((found, View::of(now, needed, value.collect())))
+    }
+
+    /// What all `places` hold at one moment.
+    pub(crate) async fn fetch(&self, places: &[Place]) -> Reply<Vec<Found>> {
+        let fetched = self.in_time(self.0.store.fetch(places)).await;
+        fetched.unwrap_or_else(|| Err(StoreError::Unavailable("no reply in time".into())))
     }
 
     /// Commits once. `None`: others came first, compute again.

@@ -33,7 +33,7 @@ use self::probe::{PathParams, Probe, Turns};
 pub use self::proxy::{ForwardKey, GatewayBody, ProxyUpstream};
 use self::proxy::{Proxy, Shared, Target};
 use self::routes::{Found, Routes, RoutesError};
-pub use self::serve::{Listening, serve};
+pub use self::serve::{Answers, Listening, serve};
 use crate::ask::{AskedPath, MatchedRoute, Refused};
 use crate::body::DoorBody;
 use crate::dialect::Dialect;

@@ -23,6 +23,7 @@ mod reply;
 mod room;
 mod service;
 mod settings;
+mod transact;
 mod walk;
 
 pub use ask::MatchedRoute;
@@ -37,3 +38,4 @@ pub use service::IdempotencyService;
 pub use settings::{
     BODY_BYTES_MAX, BODY_WITHIN, Keyless, Mode, Settings, SettingsBuilder, SettingsError, StoreDown,
 };
+pub use transact::WholeRequest;

@@ -103,6 +103,20 @@ fn failed(error: &RunError) -> Refused {
 
 /// The response of an earlier attempt.
 fn again(outcome: &Outcome, expires_at: Option<Timestamp>, dialect: &Dialect) -> Response<Bytes> {
+    let mut response = whole(outcome, expires_at, dialect);
+    if matches!(outcome, Outcome::Response { .. }) {
+        let (name, value) = &dialect.replay_mark;
+        response.headers_mut().insert(name, value.clone());
+    }
+    response
+}
+
+/// The response that `outcome` is, whoever asks for it.
+pub(crate) fn whole(
+    outcome: &Outcome,
+    expires_at: Option<Timestamp>,
+    dialect: &Dialect,
+) -> Response<Bytes> {
     let Outcome::Response { status, headers, body } = outcome else {
         return refuse(&not_kept(outcome), dialect);
     };
@@ -116,8 +130,6 @@ fn again(outcome: &Outcome, expires_at: Option<Timestamp>, dialect: &Dialect) ->
             response.headers_mut().append(name, value);
         }
     }
-    let (name, value) = &dialect.replay_mark;
-    response.headers_mut().insert(name, value.clone());
     expires(response.headers_mut(), expires_at);
     response
 }

@@ -394,13 +394,13 @@ fn refuse<R, E>(refused: &Refused, settings: &Settings) -> Live<R, E> {
 }
 
 /// What can be said of a request before its body is read.
-fn fits<B: Body>(door: &Idempotency, parts: &Parts, body: &B) -> Result<Scope, Refused> {
+pub(crate) fn fits<B: Body>(door: &Idempotency, parts: &Parts, body: &B) -> Result<Scope, Refused> {
     ask::announced(body, door.settings.request_bytes_max)?;
     door.scope(parts).ok_or_else(unidentified)
 }
 
 /// X15: turns away a key that the store does not know, when its tenant has begun enough of them.
-async fn has_new_keys_left(door: &Idempotency, ask: &Ask) -> Result<(), Refused> {
+pub(crate) async fn has_new_keys_left(door: &Idempotency, ask: &Ask) -> Result<(), Refused> {
     let Some(new_keys) = &door.new_keys else { return Ok(()) };
     let wait = new_keys.wait(ask.address.tenant(), Instant::now());
     if wait.is_zero() || !door.walk.is_new(&ask.address).await {

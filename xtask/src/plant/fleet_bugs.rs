@@ -124,26 +124,6 @@ pub(super) const FLEET_BUGS: &[Planted] = &[
         hang_is_caught: false,
     },
     Planted {
-        name: "rivals-wait-one-by-one",
-        story: "Rivals for one key that somebody holds keep all others from renewing.",
-        edits: &[
-            Edit {
-                file: "crates/stores/src/postgres/swaps.rs",
-                find: "        while let Ok(one) = self.renewing.try_recv() {\n",
-                replace: "        while let (0, Ok(one)) = (1, self.renewing.try_recv()) {\n",
-            },
-            Edit {
-                file: "crates/stores/src/postgres/swaps.rs",
-                find: "partition(|swap| held.contains(&swap.row.slot));\n",
-                replace: "partition(|_| held.len() > 9);\n",
-            },
-        ],
-        package: PACKAGE,
-        target: FAULTS,
-        test: "x1_rivals_for_a_held_key",
-        hang_is_caught: true,
-    },
-    Planted {
         name: "forsaken-swaps-are-sent",
         story: "A key that its caller gave up is claimed long after, and nobody executes it.",
         edits: &[

@@ -9,7 +9,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::config::{Config, ConfigErrors, DEFAULT_FILE, Environment, Source, read_input, schema};
+use onetake_openwop::Catalog;
+
+use crate::config::{
+    Config, ConfigErrors, DEFAULT_FILE, Environment, Place, Source, read_input, schema,
+};
 use crate::exit::Exit;
 use crate::gateway;
 use crate::out::{lines, print, say};
@@ -69,7 +73,15 @@ fn load(path: &Path) -> Result<Config, ConfigErrors> {
         Source::File(path)
     };
     // Some of it only the gateway can judge, so one is made, and dropped before it does anything.
-    gateway::load(source, &environment).map(|(config, _)| config)
+    let (config, _) = gateway::load(source, &environment)?;
+    // So are the workflows, of which one that is wrong would stop the start; a directory that is
+    // still to come is shown as such.
+    if let Some(hosted) = config.openwop.as_ref().filter(|hosted| hosted.workflows.exists()) {
+        let place = Place::File(hosted.workflows.display().to_string().into());
+        let read = Catalog::load(&hosted.workflows);
+        read.map_err(|error| Config::error_at(&place, error.to_string()))?;
+    }
+    Ok(config)
 }
 
 /// What would run, for people.
@@ -89,6 +101,17 @@ fn text(config: &Config) -> String {
     ];
     if !dialects.is_empty() {
         about.push(("dialects", dialects.join(", ")));
+    }
+    if let Some(hosted) = &config.openwop {
+        let directory = hosted.workflows.display();
+        let found = Catalog::load(&hosted.workflows).map(|all| all.workflows().count());
+        about.push((
+            "workflows",
+            found.map_or_else(
+                |_| format!("{directory}, which is not there"),
+                |count| format!("{count} in {directory}"),
+            ),
+        ));
     }
     if config.routes.is_empty() {
         about.push(("routes", "none: no request is passed on".to_owned()));

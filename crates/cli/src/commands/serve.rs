@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use onetake::Engine;
 use onetake::engine::{Limits, Mint};
-use onetake_console::{Desk, Guard, Hosts, Token, router};
+use onetake_console::{Desk, Guard, Hosts, RunsDesk, Token, router_with};
 use onetake_http::gateway::{self, Gateway};
 use onetake_http::identity::Gate;
+use onetake_openwop::Host;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -28,7 +29,9 @@ use crate::admin::{self, AdminFile};
 use crate::config::{self, Config, Environment, Purpose, Source};
 use crate::exit::Exit;
 use crate::gateway::{Plan, load, shortest};
+use crate::plane::{self, Plane};
 use crate::reload;
+use crate::runs::HostRuns;
 use crate::wiring::{self, AnyStore, Opening, StoreUrl};
 
 /// How long executions under way may take to be recorded at the least, once requests have ended.
@@ -129,23 +132,14 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
     admin.file.write(&admin.file_path)?;
     say(args, &config, &admin, data.as_ref());
     let reloading = data.as_ref().and_then(|data| data.keys.clone()).zip(file);
-    let reloading = async {
-        if let Some((keys, path)) = reloading {
-            reload::tenants_of(&path, &keys, seen, hangup).await;
-        } else {
-            // Nothing to read again. A hangup is heard, so that it does not end the process.
-            let _hangup = hangup;
-            std::future::pending::<()>().await;
-        }
-    };
-    let serving_admin = onetake_console::serve(
-        admin.listener,
-        router(Desk::new(engine.clone()), admin.guard),
-        end(),
-    );
+    let reloading = reload::while_it_runs(reloading, seen, hangup);
+    let host = data.as_ref().and_then(|data| data.host.clone());
+    let runs = RunsDesk::new(HostRuns::of(host.as_ref(), &engine));
+    let router = router_with(Desk::new(engine.clone()), runs, admin.guard);
+    let serving_admin = onetake_console::serve(admin.listener, router, end());
     let serving_data = async {
         if let Some(data) = data {
-            gateway::serve(data.listener, data.gateway, data.listening, end()).await;
+            gateway::serve(data.listener, data.plane, data.listening, end()).await;
         }
     };
     let mut stopping = None;
@@ -156,6 +150,10 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
             () = input_ended(), if args.ends_with_input => {}
         }
         stopping = Some(Instant::now());
+        // Streams would otherwise keep their connections to the end of the limit.
+        if let Some(host) = &host {
+            host.begin_to_stop();
+        }
         drop(ask);
     };
     tokio::select! {
@@ -166,7 +164,11 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
     // One limit for requests and for executions whose callers are gone.
     let within = config.server.shutdown_within;
     let spent = stopping.map_or(Duration::ZERO, |since| since.elapsed());
-    let left = engine.stop(within.saturating_sub(spent).max(STOP_WITHIN_MIN)).await;
+    let within = within.saturating_sub(spent).max(STOP_WITHIN_MIN);
+    if let Some(host) = host {
+        host.stop(within).await;
+    }
+    let left = engine.stop(within).await;
     eprintln!("stopped; executions that did not finish: {left}");
     Ok(Exit::Done)
 }
@@ -215,7 +217,13 @@ fn say(args: &Args, config: &Config, admin: &Admin, data: Option<&Data>) {
     eprintln!("serving {store} at {}, see {}", admin.file.url, admin.file_path.display());
     match data {
         Some(data) => {
-            eprintln!("the gateway is at {}", data.url);
+            if let Some(host) = &data.host {
+                let count = host.catalog().workflows().count();
+                eprintln!("the workflow host is at {}/v1; workflows: {count}", data.url);
+            }
+            if !config.routes.is_empty() || config.upstream.is_some() {
+                eprintln!("the gateway is at {}", data.url);
+            }
             if data.is_shared {
                 eprintln!(
                     "all callers share one space of keys: whoever knows a key hears its answer; \
@@ -253,10 +261,12 @@ impl Admin {
     }
 }
 
-/// The gateway, before it is served.
+/// The data plane, before it is served.
 struct Data {
     listener: TcpListener,
-    gateway: Arc<Gateway>,
+    plane: Arc<Plane>,
+    /// What drives runs, where there are workflows.
+    host: Option<Host<AnyStore>>,
     listening: gateway::Listening,
     keys: Option<onetake_http::identity::ApiKeys>,
     url: String,
@@ -267,11 +277,21 @@ struct Data {
 impl Data {
     async fn open(config: &Config, plan: Plan, engine: &Engine<AnyStore>) -> Result<Self> {
         let Plan { parts, routes, listening, keys } = plan;
-        let is_shared = matches!(parts.gate, Gate::Anonymous(_));
+        let (is_shared, gate) = (matches!(parts.gate, Gate::Anonymous(_)), parts.gate.clone());
+        let (buffered, limits) = (parts.buffered_bytes_max, parts.new_keys_per_minute.clone());
         let gateway = Gateway::new(engine.clone(), parts, routes)?;
         let listener = bind(config.server.listen).await?;
         let url = url_of(listener.local_addr()?);
-        Ok(Self { listener, gateway: Arc::new(gateway), listening, keys, url, is_shared })
+        let (mut host, mut openwop) = (None, None);
+        if let Some(hosted) = &config.openwop {
+            let lease = config.defaults.policy.lease();
+            let opened = plane::open_host(hosted, lease, engine).await?;
+            let door = plane::door(hosted, opened.clone(), gate);
+            openwop = Some(door.bounded(buffered, move |tenant| limits.get(tenant).copied()));
+            host = Some(opened);
+        }
+        let plane = Arc::new(Plane { gateway, openwop });
+        Ok(Self { listener, plane, host, listening, keys, url, is_shared })
     }
 }
 

@@ -20,12 +20,14 @@ const PREFIX: &str = "ONETAKE_";
 /// What stands between two levels.
 const LEVEL: &str = "__";
 /// Ours, but no options: read elsewhere in this program, or by its tests.
-const OTHERS: [&str; 7] = [
+const OTHERS: [&str; 9] = [
     "ONETAKE_STORE__KEY",
     "ONETAKE_STORE__KEY_FILE",
     "ONETAKE_STORE__OLD_KEY",
     "ONETAKE_STORE__OLD_KEY_FILE",
     "ONETAKE_OPERATOR",
+    "ONETAKE_API_KEY",
+    "ONETAKE_URL",
     "ONETAKE_CRASH_AT",
     "ONETAKE_CRASH_LOG",
 ];
@@ -248,6 +250,8 @@ ONETAKE_ROUTE__MATCH: [[route]] can be given in the file only";
                 ("ONETAKE_ADMIN_TOKEN", "named by the file"),
                 ("ONETAKE_STORE__KEY_FILE", "x"),
                 ("ONETAKE_OPERATOR", "ann"),
+                ("ONETAKE_API_KEY", "x"),
+                ("ONETAKE_URL", "x"),
                 ("ONETAKE_SERVICE_HOST", "10.0.0.1"),
                 ("ONETAKE_GATEWAY_SERVICE_PORT_HTTP", "80"),
                 ("ONETAKE_PORT", "tcp://10.0.0.1:80"),

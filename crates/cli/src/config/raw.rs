@@ -294,6 +294,41 @@ options! {
     }
 }
 
+choice! {
+    /// How the identity of a call inside a run is made.
+    IdentityChoice {
+        /// As the contract has it today.
+        "current" => Current,
+        /// As its first text had it.
+        "source" => Source,
+    }
+}
+
+options! {
+    /// `[openwop]`: workflows, and the host that runs them.
+    Openwop {
+        /// The directory of the workflows, each a `.json` file; without it there is no host.
+        workflows: Plain,
+        /// Whether the seams for tests of conformance are there, behind the same credentials.
+        test_seams: bool = "false",
+        /// Whether webhooks may be sent to private and loopback addresses, and without TLS.
+        allow_private_targets: bool = "false",
+        /// How long a run is remembered after its end.
+        run_retention: Span = "\"30d\"",
+        /// How long what a call inside a run came to is remembered.
+        call_retention: Span = "\"14d\"",
+        /// How the identity of a call inside a run is made: `current`, or `source` as the first
+        /// text of the contract had it.
+        identity: IdentityChoice = "\"current\"",
+        /// Where callers reach this host, for addresses that it gives out.
+        public_url: Url,
+        /// How many nodes one run may execute.
+        max_node_executions: u64 = "1_000",
+        /// How long one run may take.
+        max_run_duration: Span = "\"30d\"",
+    }
+}
+
 table_as_value!(Fingerprint, StatusTable);
 
 /// A section of the file.
@@ -338,7 +373,7 @@ const fn many(
 }
 
 /// Every section.
-pub(super) const SECTIONS: [Section; 8] = [
+pub(super) const SECTIONS: [Section; 9] = [
     once("server", "Where callers connect, and what one of them may take.", &[Server::KNOWN]),
     once("admin", "The surface for operators.", &[Admin::KNOWN]),
     once("store", "Where the records are, and how many.", &[Store::KNOWN]),
@@ -352,7 +387,8 @@ pub(super) const SECTIONS: [Section; 8] = [
         &[Route::KNOWN, Settings::KNOWN],
         &["match"],
     ),
+    once("openwop", "Workflows, and the host that runs them.", &[Openwop::KNOWN]),
 ];
 
 /// Sections of doors that this build does not have.
-pub(super) const NOT_BUILT_IN: [&str; 4] = ["openwop", "events", "mcp", "region"];
+pub(super) const NOT_BUILT_IN: [&str; 3] = ["events", "mcp", "region"];

@@ -37,6 +37,11 @@ impl AnyStore {
     pub(crate) const fn has_journal(&self) -> bool {
         !matches!(self, Self::Redis(_))
     }
+
+    /// Whether no other process can have it: what is under way in it is this one's, or nobody's.
+    pub(crate) const fn is_alone(&self) -> bool {
+        matches!(self, Self::Memory(_) | Self::Embedded(_))
+    }
 }
 
 /// What a store of slots only says of everything else.

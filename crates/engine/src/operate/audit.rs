@@ -1,4 +1,4 @@
-//! The audit: who ended which record, when, and what it was before and after.
+//! The audit: who ended which record or run, when, and what it was before and after.
 //!
 //! An entry is committed with the act that it tells of, so there is no act without an entry and no
 //! entry without an act. It names a record by tenant, operation and digest, never by its key, and
@@ -34,6 +34,8 @@ pub enum ActName {
     Resolved,
     /// An operator removed what a tenant has.
     Purged,
+    /// An operator ended a run of a workflow.
+    RunCancelled,
     /// Something that this release does not know.
     #[default]
     #[serde(other)]
@@ -49,6 +51,7 @@ impl ActName {
             Self::Released => "released",
             Self::Resolved => "resolved",
             Self::Purged => "purged",
+            Self::RunCancelled => "run_cancelled",
             Self::Other => "other",
         }
     }
@@ -94,6 +97,9 @@ pub struct Audit {
     /// How many live claims it left alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live: Option<usize>,
+    /// Which run of a workflow, for an act on one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
 }
 
 impl Audit {
@@ -127,8 +133,21 @@ impl Audit {
         }
     }
 
-    /// The write that puts this entry at the end of the audit.
-    pub(crate) fn append(&self) -> Write {
+    /// The entry of an act that ended the run `run` of `tenant`.
+    #[must_use]
+    pub fn of_run(by: &Actor, tenant: &Tenant, run: &str) -> Self {
+        Self {
+            act: ActName::RunCancelled,
+            by: by.as_str().to_owned(),
+            tenant: tenant.as_str().to_owned(),
+            run: Some(run.to_owned()),
+            ..Self::default()
+        }
+    }
+
+    /// The write that puts this entry at the end of the audit, for the commit of the act itself.
+    #[must_use]
+    pub fn append(&self) -> Write {
         let entry = serde_json::to_vec(self);
         let entry = entry.expect("invariant: names and numbers can be written as JSON");
         Write::Append(audit_lane(), entry.into())

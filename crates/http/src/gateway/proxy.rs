@@ -270,6 +270,8 @@ impl Handler<Incoming> for Proxy {
         };
         let (mut parts, body) = response.into_parts();
         forward::response(&mut parts.headers, parts.version);
+        // The caller talks to us, whatever the upstream speaks.
+        parts.version = http::Version::HTTP_11;
         if !is_keyed || is_stream(&parts.headers) {
             return Ended::Responded(Response::from_parts(parts, DoorBody::passed(body)));
         }

@@ -1,4 +1,5 @@
-//! Serves a gateway on a listener: bounded connections, none that dawdles, an end on request.
+//! Serves a gateway, or any doors, on a listener: bounded connections, none that dawdles, an end on
+//! request.
 //!
 //! Speaks HTTP/1.1 without TLS: HTTP/2 in the clear is rare, and its connections have many more
 //! ways to be held open by somebody who says nothing. A proxy in front speaks it for those who need
@@ -9,7 +10,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::uri::Scheme;
+use http::{Request, Response};
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -20,8 +24,9 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
 
-use super::Gateway;
 use super::forward::Caller;
+use super::{Gateway, GatewayBody};
+use crate::carry::BoxError;
 
 /// How long accepting pauses after it failed; most likely there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -30,13 +35,45 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const UNREAD_MAX: Duration = Duration::from_secs(60);
 
 /// Bytes of the head of a request, about as they were sent.
-fn head_bytes(request: &http::Request<hyper::body::Incoming>) -> usize {
+fn head_bytes(request: &Request<Incoming>) -> usize {
     /// What stands between and behind a name and a value.
     const MARKS: usize = 4;
     let line = request.method().as_str().len() + request.uri().path().len();
     let query = request.uri().query().map_or(0, str::len);
     let headers = request.headers().iter();
     headers.fold(line + query, |sum, (name, value)| sum + name.as_str().len() + value.len() + MARKS)
+}
+
+/// What answers the requests of a listener.
+pub trait Answers: Send + Sync + 'static {
+    /// The body of its responses.
+    type Body: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
+
+    /// Answers one request.
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        caller: Caller,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// The response to a request whose head has more than `bytes_max` bytes.
+    fn refuse_head(&self, bytes_max: usize) -> Response<Self::Body>;
+}
+
+impl Answers for Gateway {
+    type Body = GatewayBody;
+
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        caller: Caller,
+    ) -> impl Future<Output = Response<GatewayBody>> + Send {
+        Self::answer(self, request, caller)
+    }
+
+    fn refuse_head(&self, bytes_max: usize) -> Response<GatewayBody> {
+        Self::refuse_head(self, bytes_max)
+    }
 }
 
 /// The bounds of a listener.
@@ -63,13 +100,13 @@ impl Default for Listening {
     }
 }
 
-/// Serves `gateway` on `listener` until `end`, then lets requests under way finish for a while.
+/// Serves `door` on `listener` until `end`, then lets requests under way finish for a while.
 ///
 /// # Cancel safety
 /// Dropping the future closes the listener and every connection at once; executions go on.
-pub async fn serve(
+pub async fn serve<D: Answers>(
     listener: TcpListener,
-    gateway: Arc<Gateway>,
+    door: Arc<D>,
     bounds: Listening,
     end: impl Future<Output = ()> + Send,
 ) {
@@ -94,17 +131,17 @@ pub async fn serve(
             };
             // Answers are small and wanted at once.
             drop(stream.set_nodelay(true));
-            let gateway = Arc::clone(&gateway);
-            let answer = service_fn(move |request: http::Request<hyper::body::Incoming>| {
-                let gateway = Arc::clone(&gateway);
+            let door = Arc::clone(&door);
+            let answer = service_fn(move |request: Request<Incoming>| {
+                let door = Arc::clone(&door);
                 let version = request.version();
                 let caller = Caller { peer: peer.ip(), scheme: Scheme::HTTP, version };
                 async move {
                     // The parser's own bound is about its buffer and only roughly about the head.
                     Ok::<_, Infallible>(if head_bytes(&request) > bounds.head_bytes_max {
-                        gateway.refuse_head(bounds.head_bytes_max)
+                        door.refuse_head(bounds.head_bytes_max)
                     } else {
-                        gateway.answer(request, caller).await
+                        door.answer(request, caller).await
                     })
                 }
             });

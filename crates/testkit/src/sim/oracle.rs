@@ -315,7 +315,11 @@ impl Effect {
         }
         match &self.report {
             // Its owner, alive, said that the key is free or may be tried again.
-            Some(Report::NotDispatched(_) | Report::Finished(Outcome::Failure(_))) => true,
+            Some(
+                Report::NotDispatched(_)
+                | Report::Retryable(_)
+                | Report::Finished(Outcome::Failure(_)),
+            ) => true,
             // Or its outcome was kept and is forgotten by now.
             Some(Report::Finished(_)) => {
                 let retention = u64::try_from(deal.policy.retention().as_millis()).unwrap_or(0);

@@ -135,9 +135,10 @@ pub(super) fn audit(page: &AuditPage) -> String {
         let AuditRow { position, at_ms, audit } = row;
         let word = |kind: Option<Kind>| kind.map_or("?", Kind::as_str);
         let force = if audit.forced { ", by force" } else { "" };
-        let what = match audit.tombstones {
-            Some(count) => format!("{count} purged, {} live", audit.live.unwrap_or(0)),
-            None => format!("{} to {}{force}", word(audit.before), word(audit.after)),
+        let what = match (audit.tombstones, &audit.run) {
+            (Some(count), _) => format!("{count} purged, {} live", audit.live.unwrap_or(0)),
+            (None, Some(run)) => tame(run),
+            (None, None) => format!("{} to {}{force}", word(audit.before), word(audit.after)),
         };
         let time = std::time::UNIX_EPOCH + std::time::Duration::from_millis(*at_ms);
         [

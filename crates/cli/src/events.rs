@@ -1,0 +1,114 @@
+//! Events of a run as people read them, one line each; and how a run ended, as an exit code.
+//!
+//! Arranges what a host tells and decides nothing. Words come from workflows, so they are tamed.
+
+use serde_json::Value;
+
+use crate::exit::Exit;
+use crate::out::{span, tame};
+
+/// The longest detail, in characters.
+const DETAIL_CHARS_MAX: usize = 160;
+/// How wide the type of an event is.
+const TYPE_WIDTH: usize = 23;
+
+/// One line for an event: when, which, what, of which node, and what is worth knowing about it.
+pub(crate) fn line(event: &Value) -> String {
+    let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
+    // Of a date and a time, the time.
+    let time = text("timestamp").get(11..23).unwrap_or("            ");
+    let sequence = event.get("sequence").and_then(Value::as_u64).unwrap_or_default();
+    let (kind, node) = (tame(text("type")), tame(text("nodeId")));
+    let detail = detail(event);
+    format!("{time}  {sequence:>4}  {kind:TYPE_WIDTH$}  {node}  {detail}").trim_end().to_owned()
+}
+
+/// What is worth knowing about an event.
+pub(crate) fn detail(event: &Value) -> String {
+    let payload = event.get("payload").unwrap_or(&Value::Null);
+    let of = |name: &str| payload.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let joined = |parts: [String; 2]| {
+        let parts = parts.into_iter().filter(|part| !part.is_empty());
+        parts.collect::<Vec<_>>().join(": ")
+    };
+    let text = match event.get("type").and_then(Value::as_str).unwrap_or_default() {
+        "run.started" => of("workflowId"),
+        "run.failed" | "node.failed" => failure(payload.get("error")),
+        "run.cancelled" => joined([format!("by {}", of("cancelledBy")), of("reason")]),
+        "run.paused" | "node.skipped" | "node.cancelled" => of("reason"),
+        "node.retried" => {
+            let delay = payload.get("delayMs").and_then(Value::as_u64).unwrap_or_default();
+            joined([format!("again in {}", span(delay)), failure(payload.get("lastError"))])
+        }
+        "node.suspended" => format!("waits for {}", of("kind")),
+        "approval.requested" => of("title"),
+        "approval.received" => joined([of("action"), of("comment")]),
+        "cap.breached" => of("kind"),
+        "log.appended" => of("message"),
+        _ => String::new(),
+    };
+    shortened(&tame(&text).replace(['\n', '\t'], " "))
+}
+
+fn failure(error: Option<&Value>) -> String {
+    let of = |name: &str| error.and_then(|error| error.get(name)).and_then(Value::as_str);
+    format!("{}: {}", of("code").unwrap_or("failed"), of("message").unwrap_or_default())
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(DETAIL_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// The exit code of a run that stands so, if it has ended.
+pub(crate) fn ended(status: &str) -> Option<Exit> {
+    match status {
+        "completed" => Some(Exit::Done),
+        "failed" => Some(Exit::RunFailed),
+        "cancelled" => Some(Exit::RunCancelled),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(kind: &str, node: Option<&str>, payload: &Value) -> String {
+        line(&json!({
+            "type": kind, "nodeId": node, "payload": payload, "sequence": 3,
+            "timestamp": "2023-11-14T22:13:20.123Z",
+        }))
+    }
+
+    #[test]
+    fn an_event_is_one_line_with_what_is_worth_knowing() {
+        let error = json!({"code": "timeout", "message": "no\nanswer\u{1b}[2J"});
+        let lines = [
+            event("node.started", Some("pay"), &json!({})),
+            event("node.retried", Some("pay"), &json!({"delayMs": 1500, "lastError": error})),
+            event("run.failed", None, &json!({"error": error})),
+            event("run.cancelled", None, &json!({"cancelledBy": "operator", "reason": "why"})),
+        ];
+        let expected = "\
+22:13:20.123     3  node.started             pay
+22:13:20.123     3  node.retried             pay  again in 1s: timeout: no answer\\u{1b}[2J
+22:13:20.123     3  run.failed                 timeout: no answer\\u{1b}[2J
+22:13:20.123     3  run.cancelled              by operator: why";
+        assert_eq!(lines.join("\n"), expected);
+        assert!(line(&json!({"type": "ä"})).ends_with('ä'), "whatever comes, it is shown");
+    }
+
+    #[test]
+    fn a_run_ends_in_three_ways() {
+        let codes = ["completed", "failed", "cancelled", "running", "waiting-approval"].map(ended);
+        let expected =
+            [Some(Exit::Done), Some(Exit::RunFailed), Some(Exit::RunCancelled), None, None];
+        assert_eq!(codes, expected);
+        assert_eq!(shortened(&"x".repeat(200)).chars().count(), DETAIL_CHARS_MAX + 1);
+    }
+}

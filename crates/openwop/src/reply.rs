@@ -1,0 +1,143 @@
+//! From what the host has to say to a response: envelopes, statuses, streams.
+//!
+//! Cannot fail and decides nothing. An error is always `{error, message, details?}` and nothing
+//! else.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use onetake_core::{Header, Outcome, Status as KeptStatus};
+use onetake_engine::RunError;
+use serde_json::{Map, Value, json};
+
+/// Why a body broke off.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+/// The body of a response.
+pub type ReplyBody = UnsyncBoxBody<Bytes, BodyError>;
+
+/// What the host has to say.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Option<Value>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Reply {
+    pub(crate) const fn new(status: StatusCode, body: Value) -> Self {
+        Self { status, body: Some(body), headers: Vec::new() }
+    }
+
+    pub(crate) const fn ok(body: Value) -> Self {
+        Self::new(StatusCode::OK, body)
+    }
+
+    pub(crate) const fn empty(status: StatusCode) -> Self {
+        Self { status, body: None, headers: Vec::new() }
+    }
+
+    /// An error.
+    pub(crate) fn error(status: StatusCode, code: &str, message: impl Into<String>) -> Self {
+        Self::new(status, json!({"error": code, "message": message.into()}))
+    }
+
+    /// What was sent is not what the contract says.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::error(StatusCode::BAD_REQUEST, "validation_error", message)
+    }
+
+    pub(crate) fn not_found(code: &str, message: impl Into<String>) -> Self {
+        Self::error(StatusCode::NOT_FOUND, code, message)
+    }
+
+    pub(crate) fn conflict(code: &str, message: impl Into<String>) -> Self {
+        Self::error(StatusCode::CONFLICT, code, message)
+    }
+
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
+        Self::error(StatusCode::FORBIDDEN, "forbidden", message)
+    }
+
+    /// The same, with more about it.
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        if let Some(body) = &mut self.body {
+            let details = body.as_object_mut().map(|members| {
+                members.entry("details").or_insert_with(|| Value::Object(Map::new()))
+            });
+            if let Some(details) = details.and_then(Value::as_object_mut) {
+                details.insert(name.to_owned(), value.into());
+            }
+        }
+        self
+    }
+
+    /// The same, with one more header.
+    pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// What the store could not do.
+    pub(crate) fn failed(error: &RunError) -> Self {
+        tracing::warn!(%error, "a request could not be answered");
+        let code = error.code();
+        Self::error(StatusCode::SERVICE_UNAVAILABLE, code.as_str(), "come back later")
+            .header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+    }
+
+    /// As it is kept under a key.
+    pub(crate) fn outcome(&self) -> Outcome {
+        let status = KeptStatus::new(self.status.as_u16());
+        let kind = self.body.as_ref().map(|_| Header {
+            name: "content-type".into(),
+            value: Bytes::from_static(b"application/json"),
+        });
+        let others = self.headers.iter().map(|(name, value)| Header {
+            name: name.as_str().into(),
+            value: Bytes::copy_from_slice(value.as_bytes()),
+        });
+        Outcome::Response {
+            status: status.expect("invariant: a status is 100 to 599"),
+            headers: kind.into_iter().chain(others).collect(),
+            body: self.bytes(),
+        }
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.body.as_ref().map_or_else(Bytes::new, |body| body.to_string().into())
+    }
+
+    pub(crate) fn into_response(self) -> Response<ReplyBody> {
+        let mut response = Response::new(whole(self.bytes()));
+        *response.status_mut() = self.status;
+        let headers: &mut HeaderMap = response.headers_mut();
+        if self.body.is_some() {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        headers.extend(self.headers);
+        response
+    }
+}
+
+/// A body that is there.
+pub(crate) fn whole(bytes: Bytes) -> ReplyBody {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_has_three_members_at_most() {
+        let reply = Reply::conflict("c", "m").with("runStatus", "paused").with("n", 1);
+        let expected = json!({
+            "error": "c", "message": "m", "details": {"runStatus": "paused", "n": 1},
+        });
+        assert_eq!(reply.body, Some(expected));
+        let Outcome::Response { status, headers, body } = reply.outcome() else { panic!() };
+        assert_eq!((status.code(), headers.len()), (409, 1));
+        assert_eq!(body, reply.bytes());
+        assert!(Reply::empty(StatusCode::NO_CONTENT).bytes().is_empty());
+    }
+}
