@@ -204,10 +204,9 @@ async fn x3_a_word_about_one_call_allows_no_other() {
     };
     let call = async |log: Activities<Memory>| {
         let mut node = log.enter(site("run-1", 0));
-        match node.call("openai", &json!(1), breaks()).await.unwrap_err() {
-            ExecuteError::Unknown { fence, .. } => fence,
-            other => panic!("{other:?}"),
-        }
+        let error = node.call("openai", &json!(1), breaks()).await.unwrap_err();
+        let ExecuteError::Unknown { fence, .. } = error else { panic!("{error:?}") };
+        fence
     };
     let first = call(world.log.clone()).await;
     let second = call(world.log.clone().recovering(first)).await;

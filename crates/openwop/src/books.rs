@@ -9,6 +9,7 @@ use onetake_core::{Tenant, Timestamp, tenant_prefix};
 use onetake_engine::{Doc, Document, Lane, Need, Place, Position, View, Write};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use uuid::Uuid;
 
 use crate::machine::{Changed, Progress};
 use crate::run::{NodeStatus, Run, Status};
@@ -90,9 +91,44 @@ fn named(tenant: &Tenant, id: &str) -> Vec<u8> {
     key
 }
 
-/// The document of a run.
+/// What stands before the names of runs that were made by this host, and before all others.
+const BY_AGE: u8 = 0;
+const BY_NAME: u8 = 1;
+/// What a run is called, before its number.
+const RUN: &str = "run-";
+
+/// The document of a run. The number of a run begins with when it was made; what is kept is its
+/// complement, so that lists come with the newest first.
 pub(crate) fn run_doc(tenant: &Tenant, id: &str) -> Doc {
-    Doc { space: RUNS, key: named(tenant, id).into() }
+    let mut key = tenant_prefix(tenant);
+    let number = id.strip_prefix(RUN).and_then(|rest| Uuid::try_parse(rest).ok());
+    // Of all spellings of a number one is a name.
+    if let Some(number) = number.filter(|number| run_id(*number) == id) {
+        key.push(BY_AGE);
+        key.extend_from_slice(&(!number.as_u128()).to_be_bytes());
+    } else {
+        key.push(BY_NAME);
+        key.extend_from_slice(id.as_bytes());
+    }
+    Doc { space: RUNS, key: key.into() }
+}
+
+/// The run whose document has this key.
+pub(crate) fn run_of(key: &[u8]) -> Option<RunKey> {
+    let (length, rest) = key.split_first()?;
+    let (tenant, rest) = rest.split_at_checked(usize::from(*length))?;
+    let tenant = Tenant::new(std::str::from_utf8(tenant).ok()?).ok()?;
+    let (kind, rest) = rest.split_first()?;
+    let id = match *kind {
+        BY_AGE => run_id(Uuid::from_u128(!u128::from_be_bytes(rest.try_into().ok()?))),
+        _ => std::str::from_utf8(rest).ok()?.to_owned(),
+    };
+    Some(RunKey { tenant, id })
+}
+
+/// The name of a run of this number.
+pub(crate) fn run_id(number: Uuid) -> String {
+    format!("{RUN}{}", number.as_hyphenated())
 }
 
 /// The document of a tenant's own in `space`.

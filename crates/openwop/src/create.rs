@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use uuid::{Builder, Uuid};
 
+use crate::books::run_id;
 use crate::definition::Definition;
 use crate::depth::{DEPTH_MAX, are_too_deep};
 use crate::event::{Event, Kind};
@@ -66,8 +67,8 @@ pub(crate) enum NotCreated {
 }
 
 /// A name for a new run: later ones are greater.
-pub(crate) fn run_id() -> String {
-    format!("run-{}", Uuid::now_v7())
+pub(crate) fn new_id() -> String {
+    run_id(Uuid::now_v7())
 }
 
 /// The name of the run that the `attempt`-th try of a node begins. It is the same whenever the step
@@ -76,8 +77,7 @@ pub(crate) fn child_id(run: &str, node: &str, attempt: u32, now: Timestamp) -> S
     let digest = Sha256::digest(format!("{run}\0{node}\0{attempt}"));
     let mut random = [0; 10];
     random.copy_from_slice(&digest[..10]);
-    let uuid = Builder::from_unix_timestamp_millis(now.as_millis(), &random).into_uuid();
-    format!("run-{uuid}")
+    run_id(Builder::from_unix_timestamp_millis(now.as_millis(), &random).into_uuid())
 }
 
 /// A run of `definition` that begins now, with its first event.

@@ -1,7 +1,10 @@
 //! Expressions of workflows: the Common Expression Language, over what a run knows.
 //!
 //! An expression is read once, when its workflow is loaded. It always ends, changes nothing and
-//! reads nothing but the values that it is given: the same values always give the same result.
+//! reads nothing but the values that it is given. One that might take too long for the values that
+//! it looks at has none: see `cost.rs`.
+
+mod cost;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,6 +13,8 @@ use std::sync::Arc;
 use cel::objects::{Key, Map as CelMap};
 use cel::{Context, Program};
 use serde_json::{Map, Number, Value};
+
+use self::cost::{STEPS_MAX, Shape, Size};
 
 /// The longest expression, in bytes.
 const EXPRESSION_BYTES_MAX: usize = 8 * 1024;
@@ -20,6 +25,7 @@ const DEPTH_MAX: usize = 100;
 pub struct Expression {
     source: String,
     program: Program,
+    shape: Shape,
 }
 
 impl fmt::Debug for Expression {
@@ -47,20 +53,29 @@ impl Expression {
             ExpressionError(format!("the expression {source:?} cannot be read: {error}"))
         };
         let program = Program::compile(source).map_err(|error| unread(&error))?;
-        Ok(Self { source: source.to_owned(), program })
+        let shape = Shape::of(program.expression());
+        Ok(Self { source: source.to_owned(), program, shape })
     }
 
     /// What it comes to, given these values by name.
     ///
     /// # Errors
-    /// An [`ExpressionError`] when it names what is not there, or does what cannot be done.
+    /// An [`ExpressionError`] when it names what is not there, does what cannot be done, or might
+    /// take too long.
     pub fn evaluate(&self, known: &[(&str, &Value)]) -> Result<Value, ExpressionError> {
         let source = &self.source;
         let failed = |error: &dyn fmt::Display| {
             ExpressionError(format!("the expression {source:?} has no value: {error}"))
         };
-        let mut context = Context::default();
-        for (name, value) in known {
+        let (mut context, mut size) = (Context::default(), Size::default());
+        let named = self.program.references();
+        let looked_at = known.iter().filter(|(name, _)| named.has_variable(name));
+        looked_at.clone().for_each(|(_, value)| size.add(value));
+        if self.shape.steps(size) > STEPS_MAX {
+            let text = "its loops might take too many steps for what they look at";
+            return Err(failed(&text));
+        }
+        for (name, value) in looked_at {
             let value = to_cel(value, 0).map_err(|error| failed(&error))?;
             context.add_variable_from_value(*name, value);
         }
@@ -168,6 +183,21 @@ mod tests {
         assert!(value("variables", &deep).unwrap_err().contains("nested"));
         let word = Expression::parse("1 + 1").unwrap();
         assert!(word.holds(&[]).unwrap_err().to_string().contains("neither true nor false"));
+    }
+
+    #[test]
+    fn loops_over_more_than_can_be_looked_at_are_refused_before_they_begin() {
+        let many = json!({"a": (0..5_000).collect::<Vec<_>>()});
+        assert_eq!(value("size(variables.a.map(x, x + 1))", &many), Ok(json!(5_000)));
+        let error = value("variables.a.all(x, variables.a.all(y, x != -y))", &many).unwrap_err();
+        assert!(error.contains("too many steps"), "{error}");
+        let error = value("variables.a.all(x, x in variables.a)", &many).unwrap_err();
+        assert!(error.contains("too many steps"), "{error}");
+        // What is not looked at counts for nothing.
+        let few = json!([1, 2]);
+        let expression = Expression::parse("inputs.all(x, inputs.all(y, x + y > 0))").unwrap();
+        let held = expression.holds(&[("variables", &many), ("inputs", &few)]);
+        assert_eq!(held, Ok(true));
     }
 
     #[test]

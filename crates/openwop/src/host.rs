@@ -10,6 +10,7 @@ mod keep;
 mod outside;
 mod schedule;
 pub(crate) mod step;
+mod turns;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +19,7 @@ use std::time::Duration;
 use onetake_activity::{Activities, HttpClient, HttpSettings, IdentityForm};
 use onetake_core::{Policy, Tenant, Timestamp};
 use onetake_engine::{Engine, Journal, RunError};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -34,6 +35,7 @@ use crate::webhook::{Guard, Sender, Trust, WITHIN};
 use self::drive::Driven;
 use self::ears::Ears;
 use self::schedule::Timers;
+use self::turns::Turns;
 
 /// How long a call of a node may take in all, with its own retries.
 pub(crate) const CALL_WITHIN: Duration = Duration::from_secs(60 * 60);
@@ -52,9 +54,10 @@ pub struct HostSettings {
     /// How long a run and a call that are under way are left alone by other processes, without a
     /// sign of life from the one that has them.
     pub lease: Duration,
-    /// Runs that this process drives at once; further ones wait.
+    /// Runs that this process drives at once; further ones wait. One tenant has at most half.
     pub driven_max: usize,
-    /// Nodes that this process executes outside the store at once; further ones wait.
+    /// Nodes that this process executes outside the store at once; further ones wait. One tenant
+    /// has at most half.
     pub outside_max: usize,
     /// Whether nobody else has the store: whatever is under way in it has been left by a process
     /// that is gone.
@@ -73,8 +76,8 @@ impl Default for HostSettings {
             calls_kept: Duration::from_secs(14 * 24 * 60 * 60),
             runs_kept: Duration::from_secs(30 * 24 * 60 * 60),
             lease: Duration::from_secs(30),
-            driven_max: 1_024,
-            outside_max: 256,
+            driven_max: 2_048,
+            outside_max: 512,
             is_alone: false,
             allow_private_targets: false,
             public_url: None,
@@ -107,8 +110,8 @@ pub(crate) struct Inner<S> {
     timers: Timers,
     /// The runs that this process drives.
     driven: Mutex<HashMap<RunKey, Arc<Driven>>>,
-    driving: Arc<Semaphore>,
-    outside: Arc<Semaphore>,
+    driving: Turns,
+    outside: Turns,
     /// Somebody is to be told.
     pub(crate) deliveries: Notify,
     tasks: TaskTracker,
@@ -169,8 +172,8 @@ impl<S: Journal> Host<S> {
             sender: sender.ok(),
             sending: Mutex::default(),
             client,
-            driving: Arc::new(Semaphore::new(settings.driven_max)),
-            outside: Arc::new(Semaphore::new(settings.outside_max)),
+            driving: Turns::new(settings.driven_max),
+            outside: Turns::new(settings.outside_max),
             engine,
             catalog,
             executors,

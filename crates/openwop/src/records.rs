@@ -51,7 +51,7 @@ impl<S> std::fmt::Debug for Records<S> {
     }
 }
 
-/// Some runs, in the order of their names within each tenant: the oldest first.
+/// Some runs, tenant by tenant: of each the newest first.
 #[derive(Debug)]
 pub struct RunPage {
     /// The runs.
@@ -317,10 +317,7 @@ impl<S: Journal> Records<S> {
 
 /// Whose run it is that stands under this key, and which.
 fn named(key: &[u8]) -> Option<(Tenant, String)> {
-    let (length, rest) = key.split_first()?;
-    let (tenant, id) = rest.split_at_checked(usize::from(*length))?;
-    let tenant = Tenant::new(std::str::from_utf8(tenant).ok()?).ok()?;
-    Some((tenant, std::str::from_utf8(id).ok()?.to_owned()))
+    books::run_of(key).map(|RunKey { tenant, id }| (tenant, id))
 }
 
 /// The definition of that digest, as the store keeps it.

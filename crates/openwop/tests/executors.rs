@@ -78,11 +78,15 @@ fn workflow() -> Definition {
 }
 
 async fn door(store: &Shared, ledger: &Arc<Ledger>) -> Door<Shared> {
+    door_with(store, ledger, HostSettings::default()).await
+}
+
+async fn door_with(store: &Shared, ledger: &Arc<Ledger>, settings: HostSettings) -> Door<Shared> {
     let catalog = Catalog::of([workflow()]).unwrap();
     let executors = Executors::default().with("my.charge", Charge(Arc::clone(ledger)));
     let engine = Engine::new(Arc::clone(store));
     // As after a crash: whatever is under way is taken over at once.
-    let settings = HostSettings { is_alone: true, ..HostSettings::default() };
+    let settings = HostSettings { is_alone: true, ..settings };
     let host = Host::open(engine, catalog, executors, settings).await.unwrap();
     let gate = AnonymousSettings { tenant: Some("acme".into()) }.build().unwrap();
     Door::new(host, Gate::Anonymous(gate), false)
@@ -152,4 +156,34 @@ async fn x1_x12_two_hosts_on_one_store_execute_a_node_once() {
     let (by_one, by_two) = (ended(&one, &run).await, ended(&two, &run).await);
     assert_eq!((&by_one["status"], &by_two["status"]), (&json!("completed"), &json!("completed")));
     assert_eq!(counts(&ledger), (1, [1, 1]));
+}
+
+/// W15, X3: a node that began longer ago than its calls are remembered may have made them. It is
+/// held, and called again only where somebody who knows says so.
+#[tokio::test]
+async fn w15_a_node_whose_calls_may_be_forgotten_is_held() {
+    let (store, ledger) = (Shared::default(), Arc::new(Ledger::default()));
+    let settings = HostSettings { calls_kept: Duration::ZERO, ..HostSettings::default() };
+    let door = door_with(&store, &ledger, settings).await;
+    let run = create(&door).await;
+    let path = format!("/v1/runs/{run}");
+    let held = timeout(Duration::from_secs(20), async {
+        loop {
+            let seen = ask(&door, "GET", &path, json!({})).await;
+            if seen["status"] == "waiting-external" {
+                return seen;
+            }
+            let last = &seen["lastSequence"];
+            let poll = format!("{path}/events/poll?lastSequence={last}&timeout=1");
+            ask(&door, "GET", &poll, json!({})).await;
+        }
+    });
+    let held = held.await.expect("the run waits");
+    assert_eq!(held["interrupt"]["key"], "outcome_unknown", "{held}");
+    assert_eq!(counts(&ledger), (0, [0, 0]));
+    let word = json!({"resumeValue": {"action": "complete", "result": {"found": "out"}}});
+    ask(&door, "POST", &format!("{path}/interrupts/charge"), word).await;
+    let seen = ended(&door, &run).await;
+    assert_eq!(seen["nodeStates"]["charge"]["outputs"], json!({"found": "out"}), "{seen}");
+    assert_eq!(counts(&ledger), (0, [0, 0]));
 }

@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{copy, options};
-use onetake_core::{Outcome, Record, Standing};
+use onetake_core::{Ask, Asked, Outcome, Policy, Record, Standing};
 use onetake_engine::{
-    Bound, Found, Journal, ManualClock, OnFull, Place, Position, Slots, StoreError, Swap, Write,
+    Answer, Bound, Effects, Engine, Found, Journal, ManualClock, OnFull, Place, Position, Slots,
+    StoreError, Swap, Write,
 };
 use onetake_stores::seal::MasterKey;
 use onetake_stores::{Bounds, Embedded, FrontLimits, OpenError, Options, QueueLimits, upkeep};
@@ -309,6 +310,30 @@ async fn k3_hot_replays_come_from_memory_and_cold_ones_say_the_same() {
     }
     assert_eq!(store.stats().loads, loads, "a hot replay asks no disk");
     assert_eq!(store.stats().batches, 500, "and no replay writes");
+}
+
+/// K3, X8: what a transaction committed is replayed from memory again once a retry has asked for it,
+/// also where it had left that.
+#[tokio::test(flavor = "multi_thread")]
+async fn k3_x8_a_replayed_transaction_comes_back_into_memory() {
+    let (_kept, path) = folder();
+    let front = FrontLimits { records_max: 64, ..FrontLimits::default() };
+    let store = Embedded::open_with(&path, Options { front, ..options() }).unwrap();
+    let engine = Engine::new(store.clone());
+    let ask = |n: usize| Ask {
+        address: address("acme", &format!("t{n}")),
+        asked: Asked::raw("the same"),
+        policy: Arc::new(Policy::default()),
+    };
+    let effects = |_: &_| Ok(Effects::new(Outcome::Value("made".into())));
+    for n in 0..500 {
+        engine.transact(ask(n), effects).await.unwrap();
+    }
+    let first = ask(0);
+    assert!(store.at_hand(first.address.slot()).is_none(), "it has left");
+    let again = engine.transact(ask(0), effects).await.unwrap();
+    assert!(matches!(again, Answer::Replayed { .. }), "{again:?}");
+    assert!(store.at_hand(first.address.slot()).is_some(), "and is back");
 }
 
 /// X10: a copy is of one moment, while the store goes on, and is a store of its own.

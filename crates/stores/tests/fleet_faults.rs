@@ -9,8 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use onetake_core::{Record, Standing};
-use onetake_engine::{Commit, Doc, Journal, Reply, Slots, Stamped, StoreError, Swap, Tx};
+use onetake_engine::{
+    Commit, Doc, Journal, Lane, Position, Reply, Slots, Stamped, StoreError, Swap, Tx, Write,
+};
 use onetake_stores::seal::MasterKey;
 use onetake_stores::{Postgres, PostgresError, PostgresOptions};
 use onetake_testkit::make::{LONG, Pen, version};
@@ -235,4 +238,43 @@ async fn x11_a_store_without_its_mark_is_not_opened() {
     let refused = Postgres::open(&server.url(), options).await.unwrap_err();
     assert!(matches!(refused, PostgresError::Unmarked), "{refused}");
     assert_eq!(refused.code().as_str(), "store_corrupt");
+}
+
+/// W6: however large documents and entries are, no page of them is larger than a process can hold,
+/// and none of them is left out.
+#[tokio::test]
+async fn w6_pages_of_large_values_end_before_they_are_too_large_and_lose_nothing() {
+    const EACH: usize = 15 << 20;
+    const ALL: u8 = 6;
+    let store = open(&schema()).await;
+    let (space, lane) = ("large", Lane(Bytes::from_static(b"large")));
+    for n in 0..ALL {
+        let (value, doc) =
+            (Bytes::from(vec![n; EACH]), Doc { space, key: Bytes::copy_from_slice(&[n]) });
+        let tx = Tx::on_doc(u128::from(n) + 1, doc, None, value.clone());
+        let committed = store.commit(tx.write(Write::Append(lane.clone(), value))).await;
+        assert!(matches!(committed.unwrap().value, Commit::Committed { .. }));
+    }
+    let (mut docs, mut after) = (Vec::new(), None::<Bytes>);
+    loop {
+        let page = store.scan(space, b"", after.as_deref(), 100).await.unwrap().value;
+        assert!(page.items.len() < usize::from(ALL), "all of it is one page");
+        after = page.items.last().map(|(doc, _)| doc.key.clone());
+        docs.extend(page.items.iter().map(|(_, document)| document.value[0]));
+        if !page.more {
+            break;
+        }
+    }
+    let (mut entries, mut behind) = (Vec::new(), Position(0));
+    loop {
+        let page = store.read_lane(&lane, behind, 100).await.unwrap().value;
+        assert!(page.items.len() < usize::from(ALL), "all of it is one page");
+        behind = page.items.last().unwrap().position;
+        entries.extend(page.items.iter().map(|entry| entry.value[0]));
+        if !page.more {
+            break;
+        }
+    }
+    let all: Vec<u8> = (0..ALL).collect();
+    assert_eq!((&docs, &entries), (&all, &all));
 }

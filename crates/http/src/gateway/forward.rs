@@ -6,7 +6,6 @@
 //! never come from anybody else. Backends that read `a_b` and `a-b` as one name are taken into
 //! account: underscores do not make another header of a reserved one.
 
-use std::fmt::Write;
 use std::net::IpAddr;
 
 use bytes::{BufMut, BytesMut};
@@ -17,8 +16,6 @@ use ipnet::IpNet;
 
 use crate::hops::{self, OF_ONE_CONNECTION, members};
 
-/// How this gateway calls itself in `Via`.
-const PSEUDONYM: &str = "onetake";
 /// Every header that begins with this is ours alone, in both directions.
 const OURS: &str = "onetake-";
 /// What a caller's side of the gateway is described by, beside `Forwarded`.
@@ -137,7 +134,7 @@ impl Forwarding {
         strip(headers, |name| self.is_reserved(name) || (!trusts && is_provenance(name)));
         join_cookies(headers);
         describe_caller(headers, caller, host.as_ref());
-        append(headers, &header::VIA, &via(caller.version));
+        append(headers, &header::VIA, via(caller.version));
         let host = match self.host {
             HostSent::Upstream => upstream,
             HostSent::Caller => host.as_ref().unwrap_or(upstream),
@@ -166,7 +163,7 @@ pub fn response(headers: &mut HeaderMap, version: Version) {
     strip_connection(headers);
     // A refusal of ours must never be taken for the backend's, nor the other way round.
     strip(headers, |name| begins_like(name, OURS));
-    append(headers, &header::VIA, &via(version));
+    append(headers, &header::VIA, via(version));
 }
 
 /// Where a request goes: the upstream's own path, then path and query as the caller wrote them,
@@ -242,19 +239,18 @@ fn begins_like(name: &str, known: &str) -> bool {
 /// Adds this hop to `Forwarded` (RFC 7239) and to the older headers of the same meaning.
 fn describe_caller(headers: &mut HeaderMap, caller: &Caller, host: Option<&Authority>) {
     let peer = caller.peer.to_canonical();
-    let mut hop = match peer {
-        IpAddr::V4(ip) => format!("for={ip}"),
-        IpAddr::V6(ip) => format!("for=\"[{ip}]\""),
-    };
+    let (ip, proto) = (peer.to_string(), caller.scheme.as_str());
+    let (opens, closes) = if peer.is_ipv6() { ("\"[", "]\"") } else { ("", "") };
+    let host = host.map(Authority::as_str);
+    // An authority has neither quotes nor backslashes, so it needs no escapes.
+    let named = host.map_or([""; 3], |host| [";host=\"", host, "\""]).concat();
+    let hop = ["for=", opens, &ip, closes, &named, ";proto=", proto].concat();
+    append(headers, &header::FORWARDED, value(&hop));
+    append(headers, &X_FORWARDED_FOR, value(&ip));
     if let Some(host) = host {
-        // An authority has neither quotes nor backslashes, so it needs no escapes.
-        write!(hop, ";host=\"{host}\"").expect("invariant: a string takes every text");
-        append(headers, &X_FORWARDED_HOST, host.as_str());
+        append(headers, &X_FORWARDED_HOST, value(host));
     }
-    write!(hop, ";proto={}", caller.scheme).expect("invariant: a string takes every text");
-    append(headers, &header::FORWARDED, &hop);
-    append(headers, &X_FORWARDED_FOR, &peer.to_string());
-    append(headers, &X_FORWARDED_PROTO, caller.scheme.as_str());
+    append(headers, &X_FORWARDED_PROTO, value(proto));
 }
 
 /// Makes one line of the cookies that HTTP/2 may send in several (RFC 9113 §8.2.3).
@@ -267,10 +263,14 @@ fn join_cookies(headers: &mut HeaderMap) {
 }
 
 /// Adds a member to a list header, in one line: many backends read no more than the first.
-fn append(headers: &mut HeaderMap, name: &HeaderName, member: &str) {
+fn append(headers: &mut HeaderMap, name: &HeaderName, member: HeaderValue) {
     let mut lines: Vec<_> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
-    lines.push(member.as_bytes());
-    let line = joined(&lines, b", ");
+    let line = if lines.is_empty() {
+        member
+    } else {
+        lines.push(member.as_bytes());
+        joined(&lines, b", ")
+    };
     headers.insert(name, line);
 }
 
@@ -279,19 +279,19 @@ fn joined(lines: &[&[u8]], between: &[u8]) -> HeaderValue {
     line.expect("invariant: header values joined by text are one")
 }
 
-fn via(version: Version) -> String {
-    let version = match version {
-        Version::HTTP_09 => "0.9",
-        Version::HTTP_10 => "1.0",
-        Version::HTTP_2 => "2",
-        Version::HTTP_3 => "3",
-        _ => "1.1",
-    };
-    format!("{version} {PSEUDONYM}")
+/// How this gateway is called in `Via`, behind the protocol that it was reached by.
+const fn via(version: Version) -> HeaderValue {
+    HeaderValue::from_static(match version {
+        Version::HTTP_09 => "0.9 onetake",
+        Version::HTTP_10 => "1.0 onetake",
+        Version::HTTP_2 => "2 onetake",
+        Version::HTTP_3 => "3 onetake",
+        _ => "1.1 onetake",
+    })
 }
 
 fn value(text: &str) -> HeaderValue {
-    HeaderValue::from_str(text).expect("invariant: an authority is visible ASCII")
+    HeaderValue::from_str(text).expect("invariant: addresses and authorities are visible ASCII")
 }
 
 #[cfg(test)]

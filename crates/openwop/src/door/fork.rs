@@ -88,7 +88,7 @@ impl<S: Journal> Door<S> {
         source: &RunKey,
         place: &Place<'_>,
     ) -> Response<ReplyBody> {
-        let key = RunKey::new(&caller.tenant, &create::run_id());
+        let key = RunKey::new(&caller.tenant, &create::new_id());
         let places = books::read_by_steps(&caller.tenant);
         let doc = key.doc();
         let begin = self.commit(request, &doc, places, |view| {

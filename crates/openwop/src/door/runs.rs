@@ -266,7 +266,7 @@ fn new_run(asked: CreateRun, caller: &Caller) -> NewRun {
         tags: asked.tags.unwrap_or_default(),
         metadata: asked.metadata.unwrap_or_default(),
         scope_id: asked.scope_id,
-        ..NewRun::of(create::run_id(), owner, asked.inputs.unwrap_or_default())
+        ..NewRun::of(create::new_id(), owner, asked.inputs.unwrap_or_default())
     }
 }
 

@@ -56,7 +56,7 @@ impl<S: Journal> Door<S> {
         if !(2..=EXECUTORS_MAX).contains(&asked.executors) {
             return Err(Reply::invalid(format!("executors must be 2 to {EXECUTORS_MAX}")));
         }
-        let run = create::run_id();
+        let run = create::new_id();
         let delivered = Arc::new(AtomicUsize::new(0));
         let gate = Arc::new(Barrier::new(asked.executors));
         let mut executors: JoinSet<Result<String, String>> = JoinSet::new();

@@ -76,8 +76,7 @@ impl<S: Journal> Host<S> {
     }
 
     async fn driver(self, key: RunKey, there: Arc<Driven>) {
-        let driving = Arc::clone(&self.0.driving);
-        let permit = driving.acquire().await;
+        let turn = self.0.driving.take(&key.tenant).await;
         // Also when a step panics: a run that nobody drives must not look driven.
         let seat = Seat { host: &self, key: &key };
         loop {
@@ -96,7 +95,7 @@ impl<S: Journal> Host<S> {
         }
         // It is gone already, and somebody else may have taken a seat since.
         std::mem::forget(seat);
-        drop(permit);
+        drop(turn);
     }
 
     /// Takes steps until the run waits for something that is not this driver's to bring.
@@ -113,7 +112,7 @@ impl<S: Journal> Host<S> {
                 }
                 Ok(())
             });
-            let Some(Stepped { run, is_cut }) = stepped.await? else { return Ok(()) };
+            let Some(Stepped { run, is_cut, now }) = stepped.await? else { return Ok(()) };
             came.clear();
             if run.status.is_terminal() {
                 return Ok(());
@@ -131,7 +130,7 @@ impl<S: Journal> Host<S> {
                     let (host, key, run) = (self.clone(), key.clone(), run.clone());
                     let (node, attempt, since) = (node.to_owned(), state.attempt, state.since);
                     outside.spawn(async move {
-                        let end = host.execute(&key, &run, &node).await;
+                        let end = host.execute(&key, &run, &node, now).await;
                         (node, attempt, since, end)
                     });
                 }

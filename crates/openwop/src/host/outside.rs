@@ -13,7 +13,7 @@ use onetake_activity::{
     Activities, Ending, ExecuteError, HttpCall, HttpFailure, HttpReply, HttpResult, HttpStream,
     Invocation, Site,
 };
-use onetake_core::{Asked, Finality, Key, OnUnknown, Operation, Policy, Scope};
+use onetake_core::{Asked, Finality, Key, OnUnknown, Operation, Policy, Scope, Timestamp};
 use onetake_engine::Journal;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -32,14 +32,23 @@ const AGAIN_AFTER: Duration = Duration::from_millis(500);
 const OPERATION: &str = "openwop.nodes";
 
 impl<S: Journal> Host<S> {
-    /// Executes `node` of `run`, and gives what it came to.
-    pub(super) async fn execute(&self, key: &RunKey, run: &Run, node: &str) -> NodeEnd {
-        let _permit = self.0.outside.acquire().await;
+    /// Executes `node` of `run`, which was read at `now`, and gives what it came to.
+    pub(super) async fn execute(
+        &self,
+        key: &RunKey,
+        run: &Run,
+        node: &str,
+        now: Timestamp,
+    ) -> NodeEnd {
+        let _turn = self.0.outside.take(&key.tenant).await;
         let definition = self.0.catalog.definition(&run.definition);
         let found = definition.as_ref().and_then(|definition| definition.node(node));
         let (Some(node), Some(state)) = (found, run.node(node)) else {
             return NodeEnd::Failed(Failure::new("node_missing", "the node is not there"));
         };
+        if now.as_millis().saturating_sub(state.since) >= self.calls_kept_ms() {
+            return forgotten(state);
+        }
         // What it was given when it began, whatever has become of the variables since.
         let inputs = match state.given.clone().map_or_else(|| given(run, node), Ok) {
             Ok(inputs) => inputs,
@@ -69,6 +78,10 @@ impl<S: Journal> Host<S> {
             }
             None => NodeEnd::Failed(Failure::new("unknown_node_type", "nobody executes the node")),
         }
+    }
+
+    fn calls_kept_ms(&self) -> u64 {
+        u64::try_from(self.0.settings.calls_kept.as_millis()).unwrap_or(u64::MAX)
     }
 
     /// The log, for a node that may be called again although its outcome is unknown where somebody
@@ -179,6 +192,17 @@ impl<S: Journal> Host<S> {
         data["call"] = json!(format!("{call:?}"));
         NodeEnd::Unknown(data)
     }
+}
+
+/// A node that began so long ago that the log may have forgotten what its calls came to: a run was
+/// at rest for weeks, say, and the process that executed the node is gone. To call again could be
+/// to call twice.
+fn forgotten(state: &NodeState) -> NodeEnd {
+    NodeEnd::Unknown(json!({
+        "since": crate::clock::rfc3339(state.since),
+        "message": "the node began longer ago than calls are remembered; find out whether its \
+                    provider was called, then retry, complete or fail",
+    }))
 }
 
 /// Whether waiting helps: somebody else has the claim, or the store is away.

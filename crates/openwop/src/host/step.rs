@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use onetake_core::Tenant;
+use onetake_core::{Tenant, Timestamp};
 use onetake_engine::{Journal, Need, RunError, Update, View, Write};
 use serde_json::Value;
 
@@ -113,6 +113,8 @@ impl Change {
 pub(crate) struct Stepped {
     pub(crate) run: Run,
     pub(crate) is_cut: bool,
+    /// When it was computed, by the store's clock.
+    pub(crate) now: Timestamp,
 }
 
 impl<S: Journal> Host<S> {
@@ -225,16 +227,17 @@ impl<S: Journal> Host<S> {
         let told = Mutex::new(Told::default());
         let (doc, places) = (key.doc(), books::read_by_steps(&key.tenant));
         let stepped = self.0.engine.update(&doc, places, |view| {
+            let now = view.now();
             Ok(match self.compute(view, key, &act)? {
                 Computed::Missing => Update::nothing(None),
                 Computed::Same((), run) => {
                     *lock(&told) = Told::default();
-                    Update::nothing(Some(Stepped { run: *run, is_cut: false }))
+                    Update::nothing(Some(Stepped { run: *run, is_cut: false, now }))
                 }
                 Computed::Changed((), change) | Computed::Lost(change) => {
                     let Change { run, value, writes, told: tell, is_cut } = *change;
                     *lock(&told) = tell;
-                    Update::to(value, Some(Stepped { run, is_cut })).writes(writes)
+                    Update::to(value, Some(Stepped { run, is_cut, now })).writes(writes)
                 }
             })
         });

@@ -85,8 +85,8 @@ async fn a_run_is_found_without_its_tenant_and_by_each_that_has_one() {
 #[tokio::test]
 async fn a_list_goes_on_where_it_ended_and_stays_with_its_tenant() {
     let bench = Bench::new();
-    for (tenant, id) in [("acme", "run-1"), ("acme", "run-2"), ("acme", "run-3"), ("zoo", "run-4")]
-    {
+    let made: Vec<String> = (0..4).map(|_| create::new_id()).collect();
+    for (tenant, id) in ["acme", "acme", "acme", "zoo"].into_iter().zip(&made) {
         bench.create(tenant, id, true, |_| {}).await;
     }
     let (acme, mut seen, mut after) = (tenant("acme"), Vec::new(), None::<(Tenant, String)>);
@@ -99,9 +99,25 @@ async fn a_list_goes_on_where_it_ended_and_stays_with_its_tenant() {
             break;
         }
     }
-    assert_eq!(seen, ["run-1", "run-2", "run-3"]);
+    // The newest first.
+    assert_eq!(seen.iter().rev().collect::<Vec<_>>(), made.iter().take(3).collect::<Vec<_>>());
     let all = bench.records.list(None, None, 10).await.unwrap();
     assert_eq!((all.runs.len(), all.next), (4, None));
+}
+
+#[test]
+fn a_run_is_known_by_its_key_and_only_its_own_spelling_is_its_name() {
+    let id = "run-01890a5d-ac96-774b-bcce-b302099a8057";
+    let spelled = [id.to_owned(), id.to_uppercase(), id.replace("ac96-", "ac96"), "run-1".into()];
+    let keys: std::collections::HashSet<_> = spelled
+        .iter()
+        .map(|id| {
+            let key = RunKey::new(&tenant("acme"), id);
+            assert_eq!(books::run_of(&key.doc().key), Some(key.clone()));
+            key.doc().key
+        })
+        .collect();
+    assert_eq!(keys.len(), spelled.len());
 }
 
 #[tokio::test]

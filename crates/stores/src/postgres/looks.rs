@@ -201,15 +201,31 @@ async fn mark(
     }
 }
 
+/// How large one read of many may become, so that no page holds the whole store.
+const PAGE_BYTES_MAX: usize = 64 << 20;
+
 /// One more than was asked for tells whether there is more.
 fn wanted(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1)
 }
 
-fn page<T>(mut items: Vec<T>, limit: usize) -> Page<T> {
-    let more = items.len() > limit;
+/// The rows of `found`, ordered by `order`, until the values before one of them, in the column
+/// `value`, are as large as a page may be; beside each how many there are in `found`. The server
+/// knows how long a value is without reading it.
+fn bounded(found: &str, order: &str, value: &str) -> String {
+    let length = format!("octet_length({value})");
+    format!(
+        "SELECT * FROM (SELECT f.*, count(*) OVER () AS found,
+             sum({length}) OVER (ORDER BY {order}) - {length} AS before FROM ({found}) f) b
+         WHERE before <= {PAGE_BYTES_MAX} ORDER BY {order}"
+    )
+}
+
+/// The first `limit` of the items, out of as many as were `found`.
+fn page<T>(mut items: Vec<T>, limit: usize, found: Option<i64>) -> Page<T> {
     items.truncate(limit);
-    Page { items, more }
+    let found = found.and_then(|found| usize::try_from(found).ok()).unwrap_or(0);
+    Page { more: found > items.len(), items }
 }
 
 async fn scan(
@@ -223,11 +239,15 @@ async fn scan(
     let (from, to) = rows::tenant_range(prefix);
     let (after, limited) = (after.filter(|after| *after >= from), wanted(limit));
     let s = &shared.sql.schema;
+    let found = format!(
+        "SELECT key, write, value FROM {s}.docs WHERE space = $1 AND key >= $2
+             AND ($3::bytea IS NULL OR key < $3) AND ($4::bytea IS NULL OR key > $4)
+         ORDER BY key LIMIT $5"
+    );
     let sql = format!(
-        "SELECT c.now, d.key, d.write, d.value FROM (SELECT {NOW} AS now) c LEFT JOIN LATERAL (
-            SELECT key, write, value FROM {s}.docs WHERE space = $1 AND key >= $2
-                AND ($3::bytea IS NULL OR key < $3) AND ($4::bytea IS NULL OR key > $4)
-            ORDER BY key LIMIT $5) d ON true"
+        "SELECT c.now, d.key, d.write, d.value, d.found FROM (SELECT {NOW} AS now) c
+         LEFT JOIN LATERAL ({}) d ON true",
+        bounded(&found, "key", "value")
     );
     let types = [
         (&space as _, Type::TEXT),
@@ -244,7 +264,8 @@ async fn scan(
         Some(document.map(|document| (Doc { space, key: key.into() }, document)))
     });
     let items: Result<Vec<_>, _> = items.collect();
-    Ok(Stamped { now, value: page(items.map_err(Failed::Refused)?, limit) })
+    let found = rows.first().and_then(|row| row.get(4));
+    Ok(Stamped { now, value: page(items.map_err(Failed::Refused)?, limit, found) })
 }
 
 async fn scan_slots(
@@ -257,12 +278,16 @@ async fn scan_slots(
     let (from, to) = rows::tenant_range(prefix);
     let limited = wanted(limit);
     let s = &shared.sql.schema;
+    let found = format!(
+        "SELECT * FROM {s}.slots WHERE slot >= $1 AND ($2::bytea IS NULL OR slot < $2)
+             AND ($3::bytea IS NULL OR slot > $3)
+         ORDER BY slot LIMIT $4"
+    );
     let sql = format!(
-        "SELECT c.now, {COLUMNS} FROM (SELECT {NOW} AS now) c LEFT JOIN LATERAL (
-            SELECT * FROM {s}.slots WHERE slot >= $1 AND ($2::bytea IS NULL OR slot < $2)
-                AND ($3::bytea IS NULL OR slot > $3)
-            ORDER BY slot LIMIT $4) s ON true LEFT JOIN {s}.nodes n ON n.node = s.node
-         ORDER BY s.slot"
+        "SELECT c.now, {COLUMNS}, s.found FROM (SELECT {NOW} AS now) c
+         LEFT JOIN LATERAL ({}) s ON true LEFT JOIN {s}.nodes n ON n.node = s.node
+         ORDER BY s.slot",
+        bounded(&found, "slot", "body")
     );
     let types = [
         (&from as _, Type::BYTEA),
@@ -274,7 +299,8 @@ async fn scan_slots(
     let now = time(rows.first().map_or(0, |row| row.get(0)));
     let items = rows.iter().filter_map(|row| rows::Found::read(row, 1));
     let items: Result<Vec<_>, _> = items.map(|found| shared.record(&found)).collect();
-    Ok(Stamped { now, value: page(items.map_err(Failed::Refused)?, limit) })
+    let found = rows.first().and_then(|row| row.get("found"));
+    Ok(Stamped { now, value: page(items.map_err(Failed::Refused)?, limit, found) })
 }
 
 async fn read_lane(
@@ -286,10 +312,14 @@ async fn read_lane(
 ) -> Result<Stamped<Page<Entry>>, Failed> {
     let (behind, limited) = (i64::try_from(after.0).unwrap_or(i64::MAX), wanted(limit));
     let s = &shared.sql.schema;
+    let found = format!(
+        "SELECT position, at, value FROM {s}.entries WHERE lane = $1 AND position > $2
+         ORDER BY position LIMIT $3"
+    );
     let sql = format!(
-        "SELECT c.now, e.position, e.at, e.value FROM (SELECT {NOW} AS now) c LEFT JOIN LATERAL (
-            SELECT * FROM {s}.entries WHERE lane = $1 AND position > $2
-            ORDER BY position LIMIT $3) e ON true"
+        "SELECT c.now, e.position, e.at, e.value, e.found FROM (SELECT {NOW} AS now) c
+         LEFT JOIN LATERAL ({}) e ON true",
+        bounded(&found, "position", "value")
     );
     let types =
         [(&lane as _, Type::BYTEA), (&behind as _, Type::INT8), (&limited as _, Type::INT8)];
@@ -300,7 +330,8 @@ async fn read_lane(
         Some(shared.entry(lane, position, row.get(2), row.get(3)))
     });
     let items: Result<Vec<_>, _> = items.collect();
-    Ok(Stamped { now, value: page(items.map_err(Failed::Refused)?, limit) })
+    let found = rows.first().and_then(|row| row.get(4));
+    Ok(Stamped { now, value: page(items.map_err(Failed::Refused)?, limit, found) })
 }
 
 /// Everything at one moment: one snapshot for all of it.

@@ -167,6 +167,7 @@ impl KeyRing {
     }
 
     /// Whether this ring hides names by the same key as `other` and opens all that `other` opens.
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(super) fn extends(&self, other: &Self) -> bool {
         let has = |one: &Generation| self.key(one.number).is_some_and(|key| *key == one.key);
         self.name_key == other.name_key && other.generations.iter().all(has)
