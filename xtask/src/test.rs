@@ -22,7 +22,12 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     let steps = [
         Step::new("servers", servers::ensure),
         Step::new("tests", || {
-            workspace::run(workspace.cargo().args(["test", "--workspace"]).args(&args.extra))
+            let mut cargo = workspace.cargo();
+            if std::env::var_os("CI").is_some() {
+                // Nobody builds there a second time, and it would take gigabytes of disk.
+                cargo.env("CARGO_INCREMENTAL", "0");
+            }
+            workspace::run(cargo.args(["test", "--workspace"]).args(&args.extra))
         }),
         Step::new("tidy", || tidy::run(workspace)),
         Step::new("plant", || plant::run_share(workspace)),

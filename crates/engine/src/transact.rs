@@ -206,10 +206,7 @@ impl<S: Journal> Engine<S> {
             let (found, view) = self.look(ask.address.slot(), &needed).await?;
             belongs(found.as_deref(), ask)?;
             match Step::of(decide(ask, found.as_deref(), view.now), view.now) {
-                Step::Say(answer) => {
-                    self.keep_at_hand(ask, &answer).await;
-                    return Ok(answer);
-                }
+                Step::Say(answer) => return Ok(answer),
                 Step::Wait { same, lease_left } => {
                     if let Some(answer) = waiting.attend(self, ask, same, lease_left).await {
                         return Ok(answer);
@@ -240,16 +237,6 @@ impl<S: Journal> Engine<S> {
 }
 
 impl<S: Journal> Engine<S> {
-    /// Brings a record that was just replayed back into the memory of its store. What is fetched
-    /// for a transaction is one picture of many places and stays in nobody's memory; without this
-    /// every further retry would ask the disk again.
-    async fn keep_at_hand(&self, ask: &Ask, answer: &Answer) {
-        if matches!(answer, Answer::Replayed { .. }) {
-            // The answer stands, whatever comes of this.
-            let _ = self.read(ask.address.slot()).await;
-        }
-    }
-
     /// Reads the slot and every place that the transaction needs, at one moment.
     async fn look(
         &self,

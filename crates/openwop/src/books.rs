@@ -121,7 +121,8 @@ pub(crate) fn run_of(key: &[u8]) -> Option<RunKey> {
     let (kind, rest) = rest.split_first()?;
     let id = match *kind {
         BY_AGE => run_id(Uuid::from_u128(!u128::from_be_bytes(rest.try_into().ok()?))),
-        _ => std::str::from_utf8(rest).ok()?.to_owned(),
+        BY_NAME => std::str::from_utf8(rest).ok()?.to_owned(),
+        _ => return None,
     };
     Some(RunKey { tenant, id })
 }

@@ -50,8 +50,15 @@ const CACHE_KEY: HeaderName = HeaderName::from_static("openwop-cache-key");
 /// address here, because two different triples can have one.
 #[must_use]
 pub fn cache_key(tenant: &str, endpoint: &str, key: &str) -> String {
-    let text = format!("{tenant}:{endpoint}:{key}");
-    base16ct::lower::encode_string(&Sha256::digest(text))
+    digest_of(&[tenant, ":", endpoint, ":", key])
+}
+
+fn digest_of(pieces: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for piece in pieces {
+        hash.update(piece);
+    }
+    base16ct::lower::encode_string(&hash.finalize())
 }
 
 /// The length of what stands behind `run-`.
@@ -412,9 +419,9 @@ impl<S: Journal> Host<S> {
 fn name_record(response: &mut Response<Bytes>, request: &WholeRequest) {
     let Some(key) = request.key() else { return };
     let (tenant, path) = (request.scope().tenant().as_str(), request.operation_path());
-    let endpoint = format!("{} {path}", request.parts().method);
-    let name = HeaderValue::try_from(cache_key(tenant, &endpoint, key.as_str()));
-    response.headers_mut().extend(name.ok().map(|name| (CACHE_KEY, name)));
+    let method = request.parts().method.as_str();
+    let name = digest_of(&[tenant, ":", method, " ", path, ":", key.as_str()]);
+    response.headers_mut().extend(HeaderValue::try_from(name).ok().map(|name| (CACHE_KEY, name)));
 }
 
 /// There is no such run, or it is somebody else's: which of them is nobody's business.

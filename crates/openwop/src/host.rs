@@ -32,7 +32,7 @@ use crate::run::Run;
 use crate::token::Tokens;
 use crate::webhook::{Guard, Sender, Trust, WITHIN};
 
-use self::drive::Driven;
+use self::drive::Seats;
 use self::ears::Ears;
 use self::schedule::Timers;
 use self::turns::Turns;
@@ -109,7 +109,7 @@ pub(crate) struct Inner<S> {
     pub(crate) ears: Ears,
     timers: Timers,
     /// The runs that this process drives.
-    driven: Mutex<HashMap<RunKey, Arc<Driven>>>,
+    driven: Mutex<Seats>,
     driving: Turns,
     outside: Turns,
     /// Somebody is to be told.
@@ -254,21 +254,22 @@ impl<S: Journal> Host<S> {
             .await
     }
 
-    /// Events of a run from `sequence` on, at most `limit`; its first one has the place `first`.
+    /// Events of a run from `sequence` on, at most `limit`, and whether there are more; its first
+    /// one has the place `first`.
     pub(crate) async fn events(
         &self,
         key: &RunKey,
         first: u64,
         sequence: u64,
         limit: usize,
-    ) -> Result<Vec<Event>, RunError> {
+    ) -> Result<(Vec<Event>, bool), RunError> {
         let after = onetake_engine::Position(sequence.saturating_sub(first));
         let page = self.0.engine.store().read_lane(&key.lane(), after, limit).await?;
         let read = page.value.items.iter().filter_map(|entry| {
             let read = serde_json::from_slice(&entry.value);
             read.inspect_err(|error| tracing::error!(%error, "an event cannot be read")).ok()
         });
-        Ok(read.collect())
+        Ok((read.collect(), page.value.more))
     }
 
     /// Runs of a tenant, or of all, by name, behind `after`.

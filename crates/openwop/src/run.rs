@@ -147,6 +147,9 @@ pub struct NodeState {
     pub attempt: u32,
     /// When it began, in milliseconds.
     pub since: u64,
+    /// When this try of it began first, where somebody's word let it begin once more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_since: Option<u64>,
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<u64>,
@@ -159,6 +162,10 @@ pub struct NodeState {
     /// The call whose outcome is unknown and that may be made again: somebody who knows said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovers: Option<String>,
+    /// Whether all its calls may be made again, although they may be forgotten: somebody who knows
+    /// said so.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub repeats: bool,
     /// What it was given, where that leaves the store: a node that is executed again asks for the
     /// same, whatever has become of the variables since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -193,10 +200,12 @@ impl NodeState {
             status,
             attempt,
             since: now.as_millis(),
+            first_since: None,
             ended: None,
             until: None,
             retries: false,
             recovers: None,
+            repeats: false,
             given: None,
             outputs: None,
             error: None,

@@ -182,11 +182,10 @@ impl<S: Journal> Host<S> {
             }
         }
         loop {
-            let Ok(events) = self.events(key, wanted.first, next, PAGE).await else {
+            let Ok((events, is_page)) = self.events(key, wanted.first, next, PAGE).await else {
                 sleep(LOOK_EVERY).await;
                 continue;
             };
-            let is_page = events.len() == PAGE;
             let (mut is_end, mut is_urgent) = (false, false);
             for event in events {
                 next = event.sequence + 1;
@@ -270,7 +269,7 @@ impl<S: Journal> Host<S> {
         loop {
             // The run first: what it counts is then in its lane.
             let Some(run) = self.run(key).await? else { return Ok((Vec::new(), true)) };
-            let events = self.events(key, run.first, from, POLLED_MAX).await?;
+            let (events, _) = self.events(key, run.first, from, POLLED_MAX).await?;
             let last = events.last().map_or(from, |event| event.sequence + 1);
             let is_complete = run.status.is_terminal() && last >= run.next_sequence();
             if !events.is_empty() || is_complete || Instant::now() >= ends {

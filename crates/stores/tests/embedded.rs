@@ -312,8 +312,8 @@ async fn k3_hot_replays_come_from_memory_and_cold_ones_say_the_same() {
     assert_eq!(store.stats().batches, 500, "and no replay writes");
 }
 
-/// K3, X8: what a transaction committed is replayed from memory again once a retry has asked for it,
-/// also where it had left that.
+/// K3, X8: what a transaction committed and what has left memory since is replayed from there again
+/// once a retry has asked for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn k3_x8_a_replayed_transaction_comes_back_into_memory() {
     let (_kept, path) = folder();

@@ -73,7 +73,7 @@ impl<S: Journal> Door<S> {
         }
         let (mut past, mut next) = (Vec::new(), run.first);
         while next < from_seq {
-            let page = self.host.events(key, run.first, next, PAGE).await.map_err(failed)?;
+            let (page, _) = self.host.events(key, run.first, next, PAGE).await.map_err(failed)?;
             let Some(last) = page.last() else { break };
             next = last.sequence + 1;
             past.extend(page.into_iter().filter(|event| event.sequence < from_seq));

@@ -4,10 +4,12 @@
 //! when it is gone, another one goes on from the last commit. While it waits it renews the lease of
 //! its run; a driver that falls silent is replaced when that has passed.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use onetake_core::Tenant;
 use onetake_engine::{Journal, RunError};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -19,12 +21,52 @@ use crate::books::RunKey;
 use crate::nodes::NodeEnd;
 use crate::run::Status;
 
-/// The most runs that wait to be driven; what finds no room is found by the schedule.
+/// The most runs that are driven or wait to be; what finds no room is found by the schedule.
 const DRIVEN_MAX: usize = 100_000;
+/// The most of them that are one tenant's.
+const DRIVEN_OF_TENANT_MAX: usize = DRIVEN_MAX / 2;
 /// How often in a lease a driver that waits looks at its run, and renews it where that is due.
 const LOOKS_PER_LEASE: u32 = 6;
 /// How long a driver that failed waits before somebody tries again.
 const AGAIN_AFTER_MS: u64 = 1_000;
+
+/// The runs that are driven here, or wait to be.
+#[derive(Debug, Default)]
+pub(super) struct Seats {
+    runs: HashMap<RunKey, Arc<Driven>>,
+    /// How many each tenant has.
+    tenants: HashMap<Tenant, usize>,
+}
+
+impl Seats {
+    fn get(&self, key: &RunKey) -> Option<&Arc<Driven>> {
+        self.runs.get(key)
+    }
+
+    /// Takes a seat, if there is one left for the tenant of the run.
+    fn take(&mut self, key: &RunKey) -> Option<Arc<Driven>> {
+        let own = self.tenants.get(&key.tenant).copied().unwrap_or(0);
+        if self.runs.len() >= DRIVEN_MAX || own >= DRIVEN_OF_TENANT_MAX {
+            return None;
+        }
+        let there = Arc::new(Driven::default());
+        self.runs.insert(key.clone(), Arc::clone(&there));
+        *self.tenants.entry(key.tenant.clone()).or_default() += 1;
+        Some(there)
+    }
+
+    fn leave(&mut self, key: &RunKey) {
+        if self.runs.remove(key).is_none() {
+            return;
+        }
+        if let Entry::Occupied(mut own) = self.tenants.entry(key.tenant.clone()) {
+            *own.get_mut() -= 1;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
+    }
+}
 
 /// A run that is driven here.
 #[derive(Debug, Default)]
@@ -45,7 +87,7 @@ struct Seat<'h, S: Journal> {
 
 impl<S: Journal> Drop for Seat<'_, S> {
     fn drop(&mut self) {
-        lock(&self.host.0.driven).remove(self.key);
+        lock(&self.host.0.driven).leave(self.key);
     }
 }
 
@@ -58,12 +100,9 @@ impl<S: Journal> Host<S> {
             there.notify.notify_one();
             return;
         }
-        if self.0.end.is_cancelled() || driven.len() >= DRIVEN_MAX {
-            return;
-        }
-        let there = Arc::new(Driven::default());
-        driven.insert(key.clone(), Arc::clone(&there));
+        let seat = if self.0.end.is_cancelled() { None } else { driven.take(&key) };
         drop(driven);
+        let Some(there) = seat else { return };
         self.0.tasks.spawn(self.clone().driver(key, there));
     }
 
@@ -89,7 +128,7 @@ impl<S: Journal> Host<S> {
             let mut all = lock(&self.0.driven);
             // What was said since the last step would be said to nobody.
             if self.0.end.is_cancelled() || !there.poked.load(Ordering::SeqCst) {
-                all.remove(&key);
+                all.leave(&key);
                 break;
             }
         }
@@ -150,5 +189,27 @@ impl<S: Journal> Host<S> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_many_runs_one_tenant_has_those_of_others_find_a_seat() {
+        let (slow, quick) = (Tenant::new("slow").unwrap(), Tenant::new("quick").unwrap());
+        let mut seats = Seats::default();
+        let taken =
+            (0..DRIVEN_MAX).filter(|n| seats.take(&RunKey::new(&slow, &n.to_string())).is_some());
+        assert_eq!(taken.count(), DRIVEN_OF_TENANT_MAX);
+        let other = RunKey::new(&quick, "run");
+        assert!(seats.take(&other).is_some());
+        seats.leave(&other);
+        seats.leave(&other);
+        for n in 0..DRIVEN_MAX {
+            seats.leave(&RunKey::new(&slow, &n.to_string()));
+        }
+        assert!(seats.runs.is_empty() && seats.tenants.is_empty());
     }
 }

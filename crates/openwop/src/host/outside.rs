@@ -17,7 +17,7 @@ use onetake_core::{Asked, Finality, Key, OnUnknown, Operation, Policy, Scope, Ti
 use onetake_engine::Journal;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{CALL_WITHIN, Host};
 use crate::books::RunKey;
@@ -40,15 +40,13 @@ impl<S: Journal> Host<S> {
         node: &str,
         now: Timestamp,
     ) -> NodeEnd {
+        let age = Age::of(self, run, node, now);
         let _turn = self.0.outside.take(&key.tenant).await;
         let definition = self.0.catalog.definition(&run.definition);
         let found = definition.as_ref().and_then(|definition| definition.node(node));
         let (Some(node), Some(state)) = (found, run.node(node)) else {
             return NodeEnd::Failed(Failure::new("node_missing", "the node is not there"));
         };
-        if now.as_millis().saturating_sub(state.since) >= self.calls_kept_ms() {
-            return forgotten(state);
-        }
         // What it was given when it began, whatever has become of the variables since.
         let inputs = match state.given.clone().map_or_else(|| given(run, node), Ok) {
             Ok(inputs) => inputs,
@@ -62,7 +60,7 @@ impl<S: Journal> Host<S> {
         };
         let activities = self.activities(state);
         if node.type_id == HTTP {
-            return self.call(&activities, site, node, &inputs).await;
+            return self.call(&activities, site, node, &inputs, &age).await;
         }
         match self.0.executors.get(&node.type_id) {
             Some(executor) => {
@@ -74,14 +72,10 @@ impl<S: Journal> Host<S> {
                     config: node.config.clone(),
                     calls: Calls::new(activities.enter(site.clone())),
                 };
-                self.under_claim(key, node, state, context, executor).await
+                self.under_claim(key, node, (state, &age), context, executor).await
             }
             None => NodeEnd::Failed(Failure::new("unknown_node_type", "nobody executes the node")),
         }
-    }
-
-    fn calls_kept_ms(&self) -> u64 {
-        u64::try_from(self.0.settings.calls_kept.as_millis()).unwrap_or(u64::MAX)
     }
 
     /// The log, for a node that may be called again although its outcome is unknown where somebody
@@ -99,7 +93,7 @@ impl<S: Journal> Host<S> {
         &self,
         key: &RunKey,
         node: &Node,
-        state: &NodeState,
+        (state, age): (&NodeState, &Age),
         context: impl Fn() -> NodeContext,
         executor: Arc<dyn BoxedExecutor>,
     ) -> NodeEnd {
@@ -125,6 +119,9 @@ impl<S: Journal> Host<S> {
         let claim = Key::new(&name).expect("invariant: hexadecimal digits are a key");
         let scope = Scope::tenant_wide(key.tenant.clone());
         loop {
+            if age.is_too_old() {
+                return NodeEnd::Unknown(age.told());
+            }
             let (context, executor) = (context(), Arc::clone(&executor));
             let is_hindered = context.calls.is_hindered();
             let taken = once.execute(&scope, &claim, Asked::raw(""), move |_| async move {
@@ -154,6 +151,7 @@ impl<S: Journal> Host<S> {
         site: Site,
         node: &Node,
         inputs: &Map<String, Value>,
+        age: &Age,
     ) -> NodeEnd {
         let param = |name: &str| {
             let found = inputs.get(name).or_else(|| node.config.get(name));
@@ -166,6 +164,9 @@ impl<S: Journal> Host<S> {
         let provider = param("provider").and_then(Value::as_str).unwrap_or("http").to_owned();
         let takes_errors = param("failOnError") == Some(&json!(false));
         loop {
+            if age.is_too_old() {
+                return self.told_more(NodeEnd::Unknown(age.told()), &site, &provider, &call);
+            }
             let mut calls = activities.enter(site.clone());
             match calls.http(&self.0.client, &provider, call.clone()).await {
                 Ok(HttpReply::Kept(take)) => return came_to(&take.value, takes_errors),
@@ -194,15 +195,47 @@ impl<S: Journal> Host<S> {
     }
 }
 
-/// A node that began so long ago that the log may have forgotten what its calls came to: a run was
-/// at rest for weeks, say, and the process that executed the node is gone. To call again could be
-/// to call twice.
-fn forgotten(state: &NodeState) -> NodeEnd {
-    NodeEnd::Unknown(json!({
-        "since": crate::clock::rfc3339(state.since),
-        "message": "the node began longer ago than calls are remembered; find out whether its \
-                    provider was called, then retry, complete or fail",
-    }))
+/// How long ago a node began. One that began so long ago that the log may have forgotten what its
+/// calls came to must not be executed again: a run was at rest for weeks, say, and the process that
+/// executed the node is gone. To call again could be to call twice.
+struct Age {
+    since: u64,
+    /// How long that was before `seen`, by the store's clock.
+    was: Duration,
+    seen: Instant,
+    /// From when on it is too old; never, where somebody who knows said that it may begin again.
+    too_old: Option<Duration>,
+}
+
+impl Age {
+    /// The age of `node` in `run`, which was read at `now`.
+    fn of<S>(host: &Host<S>, run: &Run, node: &str, now: Timestamp) -> Self {
+        let state = run.node(node);
+        let since = state.map_or(0, |state| state.first_since.unwrap_or(state.since));
+        let kept = host.0.settings.calls_kept;
+        // An execution that begins now is to end before anything is forgotten.
+        let too_old = kept.saturating_sub(CALL_WITHIN);
+        let is_allowed = state.is_some_and(|state| state.repeats);
+        Self {
+            since,
+            was: Duration::from_millis(now.as_millis().saturating_sub(since)),
+            seen: Instant::now(),
+            too_old: (!is_allowed).then_some(too_old),
+        }
+    }
+
+    fn is_too_old(&self) -> bool {
+        self.too_old.is_some_and(|too_old| self.was + self.seen.elapsed() >= too_old)
+    }
+
+    /// What whoever must find out is told.
+    fn told(&self) -> Value {
+        json!({
+            "since": crate::clock::rfc3339(self.since),
+            "message": "the node began longer ago than calls are remembered; find out whether its \
+                        provider was called, then retry, complete or fail",
+        })
+    }
 }
 
 /// Whether waiting helps: somebody else has the claim, or the store is away.

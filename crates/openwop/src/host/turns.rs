@@ -1,4 +1,5 @@
-//! Whose turn it is, where only so many may go at once: of all places one tenant takes at most half.
+//! Whose turn it is, where only so many may go at once: one tenant takes at most half of the
+//! places.
 //!
 //! Whoever finds no place waits for one, in the order of coming. A tenant whose work is slow fills
 //! its own half and holds up nobody else. Nothing is remembered of a tenant that has no place and

@@ -138,8 +138,11 @@ impl<W: World> Machine<'_, W> {
                 // A new time, so that it is another execution than the one whose end is unknown.
                 let now = self.now.as_millis();
                 let state = self.state(id);
-                (state.status, state.recovers) = (NodeStatus::Running, unknown);
-                state.since = now;
+                state.first_since.get_or_insert(state.since);
+                (state.status, state.since) = (NodeStatus::Running, now);
+                // Which call, or all of them where the log may have forgotten which there were.
+                state.recovers = unknown.filter(|fence| !fence.is_empty());
+                state.repeats |= state.recovers.is_none();
                 Ok(())
             }
         }

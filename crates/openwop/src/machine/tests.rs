@@ -270,7 +270,7 @@ fn x3_an_unknown_outcome_is_held_until_somebody_who_knows_settles_it() {
     let mut run = world.start(json!({}), json!({}));
     world.step(&mut run, 1_000);
     world.act(&mut run, 1_001, |m| {
-        m.came_back("call", 0, 1_000, NodeEnd::Unknown(json!({}))).unwrap()
+        m.came_back("call", 0, 1_000, NodeEnd::Unknown(json!({"fence": "f-1"}))).unwrap()
     });
     assert_eq!(run.status, Status::WaitingExternal);
     let hear = |run: &mut Run, value: Value| {
@@ -278,8 +278,10 @@ fn x3_an_unknown_outcome_is_held_until_somebody_who_knows_settles_it() {
     };
     let mut again = run.clone();
     hear(&mut again, json!({"action": "retry"}));
-    assert!(again.nodes["call"].recovers.is_some() && again.outside().count() == 1);
-    assert_ne!(again.nodes["call"].since, run.nodes["call"].since, "another execution");
+    let call = &again.nodes["call"];
+    assert_eq!((call.recovers.as_deref(), call.repeats), (Some("f-1"), false), "only that call");
+    assert_eq!((call.since, call.first_since), (1_002, Some(1_000)), "another execution, as old");
+    assert_eq!(again.outside().count(), 1);
     let late = NodeEnd::Unknown(json!({}));
     let told = world.act(&mut again, 1_003, |m| m.came_back("call", 0, 1_000, late).unwrap());
     assert!(told.is_empty(), "what the older one came to: {told:?}");

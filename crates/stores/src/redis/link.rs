@@ -34,10 +34,17 @@ impl Failed {
     }
 }
 
+/// The code of an error. Before Redis 7 one that comes out of a script stands behind the place in
+/// the script: `@user_script: 12: -OOM command not allowed …`.
+fn code(text: &str) -> &str {
+    let placed = text.strip_prefix("@user_script:").and_then(|rest| rest.split_once(": "));
+    let text = placed.map_or(text, |(_line, text)| text);
+    text.trim_start_matches('-').split_ascii_whitespace().next().unwrap_or_default()
+}
+
 /// What a command that the server refused means. Its text stays out: it may quote a key.
 pub(super) fn refusal(text: &str) -> StoreError {
-    let code = text.trim_start_matches('-').split_ascii_whitespace().next().unwrap_or_default();
-    match code {
+    match code(text) {
         "OOM" => StoreError::Full(Bound::Total),
         "WRONGTYPE" => StoreError::Corrupt("a key of the store holds another type".into()),
         "LAYOUT" => StoreError::Corrupt(
@@ -49,7 +56,7 @@ pub(super) fn refusal(text: &str) -> StoreError {
 
 /// Whether this server will go on refusing, so that another must be looked for.
 pub(super) fn is_final(text: &str) -> bool {
-    ["READONLY", "MASTERDOWN", "NOAUTH"].iter().any(|code| text.starts_with(code))
+    ["READONLY", "MASTERDOWN", "NOAUTH"].contains(&code(text))
 }
 
 /// One connection, shared by all that is under way on it.
@@ -209,5 +216,10 @@ mod tests {
         assert_eq!(refused, StoreError::Unavailable("redis refused: NOPERM".into()));
         assert!(matches!(refusal("WRONGTYPE Operation against"), StoreError::Corrupt(_)));
         assert!(is_final("READONLY You can't write") && !is_final("OOM command"));
+        // As Redis 6 says it of a script.
+        let placed = |text: &str| format!("@user_script: 60: {text}");
+        assert_eq!(refusal(&placed("-OOM command not allowed when used memory")), full);
+        assert!(is_final(&placed("-READONLY You can't write against a read only replica.")));
+        assert!(matches!(refusal(&placed("LAYOUT unknown")), StoreError::Corrupt(_)));
     }
 }
