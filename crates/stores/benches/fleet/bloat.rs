@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onetake_core::Version;
 use onetake_engine::{Slots, Swap};
@@ -24,6 +24,9 @@ const LATER: u64 = 1 << 32;
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 const SWEEP_MAX: usize = 1_000;
 const QUARTERS: u64 = 4;
+/// How long a quarter of the load lasts at least: vacuum must have looked around a few times, however
+/// quick the machine is.
+const QUARTER_MIN: Duration = Duration::from_secs(6);
 /// The second half of the load may make the table so many times as large as the first did.
 const GROWTH_MAX: f64 = 1.5;
 
@@ -41,12 +44,14 @@ async fn claimed(store: &Postgres, n: u64, key: u64) -> Version {
     }
 }
 
-/// One task: its keys in turn, until all of them together have come to number `until`.
+/// One task: its keys in turn, until all of them together have come to number `until`, and for long
+/// enough.
 async fn work(store: Arc<Postgres>, index: u64, next: Arc<AtomicU64>, until: u64) {
+    let begun = Instant::now();
     let mut keys = (0..KEYS).filter(|key| key % (TASKS as u64) == index).cycle();
     loop {
         let n = next.fetch_add(1, Ordering::Relaxed);
-        if n >= until {
+        if n >= until && begun.elapsed() >= QUARTER_MIN {
             return;
         }
         let key = keys.next().expect("it goes round");
@@ -76,7 +81,7 @@ fn bytes(stage: &Stage<'_>) -> f64 {
 
 pub(crate) fn cases(stage: &Stage<'_>) -> Vec<Case> {
     let store = Arc::new(stage.store(SCHEMA));
-    let (start, removed, sizes) = stage.runtime.block_on(async {
+    let (start, removed, sizes, operations) = stage.runtime.block_on(async {
         fill(&store, KEYS).await;
         let start = bytes(stage);
         let ends = Arc::new(AtomicBool::new(false));
@@ -84,10 +89,8 @@ pub(crate) fn cases(stage: &Stage<'_>) -> Vec<Case> {
         let (next, mut sizes) = (Arc::new(AtomicU64::new(0)), Vec::new());
         // In steps, so that growth that goes on is told from growth that has ended.
         let quarter = stage.plan.operations / QUARTERS;
-        for step in 0..QUARTERS {
-            // Those who were one too many at the end of the last quarter left gaps in the numbers.
-            next.store(quarter * step, Ordering::Relaxed);
-            let until = quarter * step + quarter / 2;
+        for _ in 0..QUARTERS {
+            let until = next.load(Ordering::Relaxed) + quarter / 2;
             let task = |index| work(Arc::clone(&store), index, Arc::clone(&next), until);
             let tasks: Vec<_> = (0..TASKS as u64).map(task).map(tokio::spawn).collect();
             for task in tasks {
@@ -96,15 +99,15 @@ pub(crate) fn cases(stage: &Stage<'_>) -> Vec<Case> {
             sizes.push(bytes(stage));
         }
         ends.store(true, Ordering::Relaxed);
-        (start, sweeper.await.expect("no panic"), sizes)
+        (start, sweeper.await.expect("no panic"), sizes, next.load(Ordering::Relaxed))
     });
     let by_key = |bytes: f64| bytes / float(KEYS);
     let shown: Vec<_> = sizes.iter().map(|bytes| format!("{:.0}", by_key(*bytes))).collect();
     say(&format!(
-        "bytes a key: {:.0} at first, then {} by quarters of {} operations; {removed} swept",
+        "bytes a key: {:.0} at first, then {} by quarters of {operations} operations; \
+         {removed} swept",
         by_key(start),
         shown.join(", "),
-        stage.plan.operations
     ));
     drop(store);
     stage.forget(SCHEMA);

@@ -120,7 +120,7 @@ fn main() {
     let postgres = Server::start(&[
         ("shared_buffers", "512MB"),
         ("max_wal_size", "4GB"),
-        ("autovacuum_naptime", "5s"),
+        ("autovacuum_naptime", "2s"),
     ]);
     let stage = Stage { plan, runtime: &runtime, postgres: &postgres };
     let mut cases = Vec::new();
