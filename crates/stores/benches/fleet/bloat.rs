@@ -24,8 +24,8 @@ const LATER: u64 = 1 << 32;
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 const SWEEP_MAX: usize = 1_000;
 const QUARTERS: u64 = 4;
-/// How long a quarter of the load lasts at least: vacuum must have looked around a few times, however
-/// quick the machine is.
+/// How long a quarter of the load lasts at least: vacuum must have looked around a few times,
+/// however quick the machine is.
 const QUARTER_MIN: Duration = Duration::from_secs(6);
 /// The second half of the load may make the table so many times as large as the first did.
 const GROWTH_MAX: f64 = 1.5;
