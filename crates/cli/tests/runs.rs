@@ -472,7 +472,8 @@ fn a_run_is_followed_and_ended_beside_the_process_that_drives_it() {
     assert_eq!(bench.json(&["keys", "audit"])["entries"][0]["run"], json!(two));
 }
 
-/// Lists are bounded, go on where they ended, and are those of one tenant where that is asked.
+/// Lists are bounded, begin with the newest, go on where they ended, and are those of one tenant
+/// where that is asked.
 #[test]
 fn runs_are_listed_page_by_page_by_tenant_and_by_status() {
     let bench = Bench::new();
@@ -486,7 +487,9 @@ fn runs_are_listed_page_by_page_by_tenant_and_by_status() {
         rows.map(|row| row["run"].as_str().unwrap().to_owned()).collect()
     };
     let list = |words: &[&str]| bench.json(&[&["runs", "list"], words].concat());
+    // The newest first.
     made.sort();
+    made.reverse();
     assert_eq!(names(&list(&["--tenant", "acme"])), made);
     assert_eq!(names(&list(&["--tenant", "zoo"])), [zoo]);
     assert_eq!(names(&list(&["--limit", "1", "--all"])).len(), 4);

@@ -147,7 +147,7 @@ pub struct NodeState {
     pub attempt: u32,
     /// When it began, in milliseconds.
     pub since: u64,
-    /// When this try of it began first, where somebody's word let it begin once more.
+    /// When it began first, where it was tried again, or somebody's word let it begin once more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_since: Option<u64>,
     /// When it ended.

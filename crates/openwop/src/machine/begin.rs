@@ -65,8 +65,11 @@ impl<W: World> Machine<'_, W> {
         let node = &self.definition.nodes[place];
         let (id, type_id) = (node.id.clone(), node.type_id.clone());
         let mut state = NodeState::begun(NodeStatus::Running, attempt, self.now);
-        // Another try asks for the same as the one before.
-        state.given = self.run.nodes.remove(&id).and_then(|before| before.given);
+        // Another try asks for the same as the one before, and makes the calls that it made.
+        if let Some(before) = self.run.nodes.remove(&id) {
+            state.first_since = before.first_since.or(Some(before.since));
+            (state.given, state.repeats) = (before.given, before.repeats);
+        }
         self.run.nodes.insert(id.clone(), state);
         let payload = json!({"nodeId": id, "typeId": type_id, "attempt": attempt});
         self.tell(Kind::NodeStarted, Some(&id), payload);

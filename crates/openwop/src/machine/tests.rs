@@ -206,7 +206,7 @@ fn a_node_is_tried_again_as_often_as_it_may_be() {
     assert_eq!(world.step(&mut run, due), ["node.started f", "node.retried f"]);
     let due = run.next_due().unwrap();
     assert_eq!(world.step(&mut run, due), ["node.started f", "node.failed f", "run.failed"]);
-    assert_eq!(run.nodes["f"].attempt, 2);
+    assert_eq!((run.nodes["f"].attempt, run.nodes["f"].first_since), (2, Some(1_000)));
     let mut once = node("f", "core.fail", json!({"code": "other", "retryable": true}));
     once["settings"] = json!({"retry": {"maxAttempts": 3, "on": ["busy"]}});
     let world = Maps::default().with(json!([once]), json!([]));
