@@ -23,6 +23,8 @@ const DEPTH_MAX: usize = 100;
 pub struct Expression {
     source: String,
     program: Program,
+    /// What it looks at.
+    names: Vec<String>,
 }
 
 impl fmt::Debug for Expression {
@@ -53,7 +55,8 @@ impl Expression {
         if cost::is_too_deep(program.expression()) {
             return Err(unread(&"it is nested too deep"));
         }
-        Ok(Self { source: source.to_owned(), program })
+        let names = program.references().variables().into_iter().map(str::to_owned).collect();
+        Ok(Self { source: source.to_owned(), program, names })
     }
 
     /// What it comes to, given these values by name.
@@ -67,12 +70,11 @@ impl Expression {
             ExpressionError(format!("the expression {source:?} has no value: {error}"))
         };
         let mut context = Context::default();
-        let named = self.program.references();
-        let looked_at = known.iter().filter(|(name, _)| named.has_variable(name));
         if cost::is_too_costly(self.program.expression(), known) {
             return Err(failed(&"it might take too long, or make too much, of what it looks at"));
         }
-        for (name, value) in looked_at {
+        let is_named = |name: &str| self.names.iter().any(|named| named == name);
+        for (name, value) in known.iter().filter(|(name, _)| is_named(name)) {
             let value = to_cel(value, 0).map_err(|error| failed(&error))?;
             context.add_variable_from_value(*name, value);
         }

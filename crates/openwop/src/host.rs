@@ -271,26 +271,6 @@ impl<S: Journal> Host<S> {
         });
         Ok((read.collect(), page.value.more))
     }
-
-    /// Runs of a tenant, or of all, by name, behind `after`.
-    ///
-    /// # Errors
-    /// A [`RunError`] when the store does not answer.
-    ///
-    /// # Cancel safety
-    /// Only reads.
-    pub async fn list(
-        &self,
-        tenant: Option<&Tenant>,
-        after: Option<&[u8]>,
-        limit: usize,
-    ) -> Result<(Vec<Run>, Option<Vec<u8>>), RunError> {
-        let prefix = tenant.map(onetake_core::tenant_prefix).unwrap_or_default();
-        let page = self.0.engine.store().scan(books::RUNS, &prefix, after, limit).await?.value;
-        let last = page.more.then(|| page.items.last().map(|(doc, _)| doc.key.to_vec())).flatten();
-        let runs = page.items.iter().filter_map(|(_, document)| books::decode(document));
-        Ok((runs.collect(), last))
-    }
 }
 
 /// A workflow with nodes that nobody here executes can be loaded, and fails when it comes to one.

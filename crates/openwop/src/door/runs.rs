@@ -14,6 +14,7 @@ use crate::clock::rfc3339;
 use crate::create::{self, NewRun};
 use crate::host::step::{Change, Computed};
 use crate::machine::{CannotPause, CannotResume};
+use crate::records::Records;
 use crate::reply::{Reply, ReplyBody};
 use crate::run::{Drain, Owner, Run, Status};
 
@@ -124,10 +125,11 @@ impl<S: Journal> Door<S> {
         let limit = ask::query(parts, "limit").and_then(|text| text.parse::<usize>().ok());
         let limit = limit.unwrap_or(50).clamp(1, LISTED_MAX);
         let after = ask::query(parts, "after");
-        let after = after.map(|id| books::run_doc(&caller.tenant, &id).key.to_vec());
-        let listed = self.host.list(Some(&caller.tenant), after.as_deref(), limit).await;
-        let (runs, more) = listed.map_err(|error| Reply::failed(&error))?;
-        let shown: Vec<Value> = runs
+        let after = after.as_deref().map(|id| (&caller.tenant, id));
+        let listed = Records::of(&self.host).list(Some(&caller.tenant), after, limit).await;
+        let page = listed.map_err(|error| Reply::failed(&error))?;
+        let shown: Vec<Value> = page
+            .runs
             .iter()
             .map(|run| {
                 json!({
@@ -136,7 +138,7 @@ impl<S: Journal> Door<S> {
                 })
             })
             .collect();
-        let next = more.and_then(|_| runs.last().map(|run| run.id.clone()));
+        let next = page.next.map(|(_, id)| id);
         Ok(Reply::ok(json!({"runs": shown, "next": next})))
     }
 

@@ -49,12 +49,13 @@ impl Turns {
         }
     }
 
-    /// Waits for a place for `tenant`; `None` where there will never be one.
-    pub(super) async fn take(&self, tenant: &Tenant) -> Option<Turn> {
+    /// Waits for a place for `tenant`.
+    pub(super) async fn take(&self, tenant: &Tenant) -> Turn {
+        const OPEN: &str = "invariant: nobody closes a semaphore of this file";
         // The own half first: whoever waits for it must hold none of the others' places.
-        let of_tenant = self.of(tenant).acquire_owned().await.ok()?;
-        let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-        Some(Turn { _of_all: of_all, _of_tenant: of_tenant })
+        let of_tenant = self.of(tenant).acquire_owned().await.expect(OPEN);
+        let of_all = Arc::clone(&self.all).acquire_owned().await.expect(OPEN);
+        Turn { _of_all: of_all, _of_tenant: of_tenant }
     }
 
     /// The places of one tenant. They live as long as somebody has one or waits for one.
@@ -87,7 +88,7 @@ mod tests {
     /// The place, if it is to be had at once.
     fn at_once(turns: &Turns, tenant: &Tenant) -> Option<Turn> {
         match pin!(turns.take(tenant)).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(turn) => turn,
+            Poll::Ready(turn) => Some(turn),
             Poll::Pending => None,
         }
     }
@@ -107,14 +108,15 @@ mod tests {
     #[tokio::test]
     async fn whoever_waits_is_next_when_a_place_is_given_back() {
         let (turns, only) = (Arc::new(Turns::new(1)), tenant("only"));
-        let first = turns.take(&only).await.unwrap();
+        let first = turns.take(&only).await;
         let second = tokio::spawn({
             let (turns, only) = (Arc::clone(&turns), only.clone());
-            async move { turns.take(&only).await.is_some() }
+            async move { drop(turns.take(&only).await) }
         });
         tokio::task::yield_now().await;
+        assert!(!second.is_finished(), "there is one place");
         drop(first);
-        assert!(second.await.unwrap());
+        second.await.unwrap();
     }
 
     #[test]
