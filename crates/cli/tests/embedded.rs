@@ -230,14 +230,17 @@ fn c8_a_check_names_what_is_damaged_and_exits_with_6() {
     assert!(text(&whole.stdout).starts_with("ok: nothing is damaged"), "{}", text(&whole.stdout));
     let mut found = Vec::new();
     files(&store.path, &mut found);
-    let journal = found.iter().find(|path| path.extension().is_some_and(|e| e == "jnl")).unwrap();
-    let mut bytes = fs::read(journal).unwrap();
-    bytes[0] ^= 1;
-    fs::write(journal, bytes).unwrap();
+    let is_begun = |path: &PathBuf| fs::read(path).unwrap().starts_with(b"OTLOGSEG");
+    let is_log = |path: &&PathBuf| path.extension().is_some_and(|e| e == "seg") && is_begun(path);
+    let log = found.iter().find(is_log).unwrap();
+    let mut bytes = fs::read(log).unwrap();
+    bytes[10] ^= 1;
+    fs::write(log, bytes).unwrap();
     let damaged = store.typed(&["store", "check"]);
     let said = text(&damaged.stdout);
     assert_eq!(damaged.status.code(), Some(6), "{said}");
-    assert!(said.contains("journal") && said.contains("restore the newest backup"), "{said}");
+    assert!(said.contains(".seg cannot be read"), "{said}");
+    assert!(said.contains("restore the newest backup"), "{said}");
     let listed = store.typed(&["keys", "list"]);
     assert_eq!(listed.status.code(), Some(6), "{}", text(&listed.stderr));
 }
@@ -274,8 +277,7 @@ fn a_store_that_cannot_be_opened_says_why_with_a_code() {
     let held = Embedded::open(&store.path).unwrap();
     assert_eq!(code(&at(&store.path)), "store_locked");
     drop(held);
-    let newer = fs::read_to_string(store.path.join("FORMAT")).unwrap().replace('1', "9");
-    fs::write(store.path.join("FORMAT"), newer).unwrap();
+    fs::write(store.path.join("FORMAT"), "9\n").unwrap();
     assert_eq!(code(&at(&store.path)), "store_foreign");
     let sealed = Store::new();
     sealed.keep_key(7);

@@ -13,12 +13,15 @@ mod floors;
 mod folder;
 mod front;
 mod house;
-pub mod inspect;
+mod listing;
+mod log;
 mod open;
 mod options;
+mod picture;
 mod probe;
 mod queue;
 mod shared;
+mod takeover;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -51,6 +54,7 @@ pub use self::options::{OnLoss, Options};
 pub use self::queue::QueueLimits;
 use self::queue::Turned;
 use self::shared::Shared;
+use self::takeover::TakeOver;
 pub use self::tally::Bounds;
 use self::time::Machine;
 use self::writer::{Ear, Op, Writer, renewed, renewing};
@@ -68,6 +72,7 @@ struct Inner {
     /// Taken when the store is closed.
     shared: Option<Arc<Shared>>,
     writer: Option<JoinHandle<()>>,
+    takeover: TakeOver,
     house: House,
     folder: Folder,
     sweep_from: std::sync::Mutex<Option<Slot>>,
@@ -94,16 +99,20 @@ impl Embedded {
 
     fn open_on(folder: &Path, options: Options, machine: Machine) -> Result<Self, OpenError> {
         let folder = Folder::lock(folder)?;
-        let shared = Arc::new(open::open(&folder, options, machine)?);
+        let (shared, mark) = open::open(&folder, options, machine)?;
+        let shared = Arc::new(shared);
         let (writer, picture) = (Writer::new(Arc::clone(&shared)), shared.disk.snapshot());
         let spawn = |name: &str| std::thread::Builder::new().name(name.into());
         let failed =
             |source| OpenError::Io { folder: folder.path().to_path_buf(), doing: "opened", source };
         let writer = spawn("onetake-writer").spawn(move || writer.run()).map_err(failed)?;
+        let log = folder.log();
+        let takeover = TakeOver::keep(Arc::clone(&shared), mark, log).map_err(failed)?;
         let house = House::keep(Arc::clone(&shared), picture).map_err(failed)?;
         Ok(Self(Arc::new(Inner {
             shared: Some(shared),
             writer: Some(writer),
+            takeover,
             house,
             folder,
             sweep_from: std::sync::Mutex::default(),
@@ -248,8 +257,9 @@ impl Drop for Inner {
         shared.queue.close();
         shared.expiry.hurry();
         self.house.stop();
-        let wrote = self.writer.take().is_none_or(|writer| writer.join().is_ok());
-        let is_lost = shared.fate.get().is_some();
+        let mut wrote = self.writer.take().is_none_or(|writer| writer.join().is_ok());
+        wrote &= self.takeover.stop(&shared);
+        let (is_lost, end) = (shared.fate.get().is_some(), shared.log().end());
         // The files are closed with the last thread's hold on them.
         match Arc::try_unwrap(shared) {
             Ok(shared) => drop(shared),
@@ -257,7 +267,7 @@ impl Drop for Inner {
         }
         point("files-closed");
         if wrote && !is_lost {
-            self.folder.mark_closed();
+            self.folder.mark_closed(end);
         }
         point("closed");
     }
@@ -365,7 +375,7 @@ impl Slots for Embedded {
         let shared = self.shared();
         shared.alive()?;
         let from = self.0.sweep_from.lock().expect("invariant: no panic under the lock").clone();
-        let page = shared.disk.scan_slots(None, from.as_ref(), limit.max(1))?;
+        let page = shared.scan_slots(None, from.as_ref(), limit.max(1))?;
         let now = shared.clock.now();
         let ended = page.items.iter().filter(|record| record.is_removable(now));
         let listed = ended.map(|r| (r.address.slot().clone(), r.version)).collect();
@@ -401,16 +411,14 @@ impl Journal for Embedded {
     async fn fetch(&self, places: &[Place]) -> Reply<Vec<Found>> {
         let shared = self.shared();
         shared.alive()?;
-        let (disk, at) = (&shared.disk, shared.disk.snapshot());
         let now = shared.clock.now();
+        // Records are read as they are, all else from a picture; here both are of one moment.
+        let _moment = shared.moment.read().expect("invariant: no panic under the lock");
+        let (disk, at) = (&shared.disk, shared.disk.snapshot());
         let found = places.iter().map(|place| match place {
             Place::Slot(slot) => {
-                let record = disk.record_at(&at, slot)?;
-                if record.is_some() {
-                    // So that the next retry of what was answered here asks no disk.
-                    shared.front.look(slot, now, |_, _| false, || disk.record(slot))?;
-                }
-                Ok(Found::Slot(record.map(|record| shared.with_lease(record))))
+                let seen = shared.front.look(slot, now, |_, _| false, || disk.record(slot))?;
+                Ok(Found::Slot(seen.record))
             }
             Place::Doc(doc) => disk.doc_at(&at, doc).map(Found::Doc),
             Place::Counter(counter) => {
@@ -444,7 +452,7 @@ impl Journal for Embedded {
     ) -> Reply<Page<Arc<Record>>> {
         let shared = self.shared();
         shared.alive()?;
-        let mut page = shared.disk.scan_slots(tenant, after, limit)?;
+        let mut page = shared.scan_slots(tenant, after, limit)?;
         for record in &mut page.items {
             *record = shared.with_lease(Arc::clone(record));
         }

@@ -23,7 +23,7 @@ pub use self::redis::{LossError, Redis, RedisError, RedisOptions};
 pub use embedded::crash_point;
 #[cfg(feature = "embedded")]
 pub use embedded::{
-    Bounds, Embedded, FrontLimits, OnLoss, OpenError, Options, QueueLimits, inspect, upkeep,
+    Bounds, Embedded, FrontLimits, OnLoss, OpenError, Options, QueueLimits, upkeep,
 };
 #[cfg(feature = "postgres")]
 pub use postgres::{

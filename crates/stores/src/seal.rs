@@ -20,6 +20,8 @@ use onetake_core::{Slot, tenant_prefix};
 pub use ring::{KeyRing, PlainValues};
 
 use crate::codec::{Body, CodecError, PLAIN, Parts, Reader, SEALED};
+#[cfg(feature = "embedded")]
+pub(crate) use cipher::random;
 use cipher::{NONCE_BYTES, TAG_BYTES};
 
 /// Why a key cannot be used.

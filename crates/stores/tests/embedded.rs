@@ -132,9 +132,11 @@ fn what_is_no_store_or_a_newer_one_is_left_alone() {
     let refused = Embedded::open(kept.path()).unwrap_err();
     assert!(matches!(refused, OpenError::NotAStore { .. }), "{refused}");
     drop(open(&path));
-    fs::write(path.join("FORMAT"), "2\n").unwrap();
-    let refused = Embedded::open(&path).unwrap_err();
-    assert!(refused.to_string().contains("has format 2"), "{refused}");
+    for other in ["1", "3"] {
+        fs::write(path.join("FORMAT"), format!("{other}\n")).unwrap();
+        let refused = Embedded::open(&path).unwrap_err();
+        assert!(refused.to_string().contains(&format!("has format {other}")), "{refused}");
+    }
     fs::remove_file(path.join("FORMAT")).unwrap();
     let refused = Embedded::open(&path).unwrap_err();
     assert!(matches!(refused, OpenError::Damaged { .. }), "{refused}");

@@ -171,10 +171,10 @@ async fn a_power_cut_while_a_store_is_made_leaves_nothing_in_the_way() {
 async fn w12_a_failed_sync_answers_unknown_and_loses_the_store_until_it_is_opened_again() {
     type Make = fn() -> Fault;
     let faults: [(&str, Make); 4] = [
-        ("EIO on sync", || Fault::sync(1, libc::EIO).only(".jnl")),
-        ("EIO on write", || Fault::write(1, Effect::Errno(libc::EIO)).only(".jnl")),
-        ("no space", || Fault::write(1, Effect::Errno(libc::ENOSPC)).only(".jnl").and_later()),
-        ("read-only", || Fault::write(1, Effect::Errno(libc::EROFS)).only(".jnl").and_later()),
+        ("EIO on sync", || Fault::sync(1, libc::EIO).only(".seg")),
+        ("EIO on write", || Fault::write(1, Effect::Errno(libc::EIO)).only(".seg")),
+        ("no space", || Fault::write(1, Effect::Errno(libc::ENOSPC)).only(".seg").and_later()),
+        ("read-only", || Fault::write(1, Effect::Errno(libc::EROFS)).only(".seg").and_later()),
     ];
     for (name, fault) in faults {
         let disk = Disk::new();
@@ -202,6 +202,13 @@ async fn w12_a_failed_sync_answers_unknown_and_loses_the_store_until_it_is_opene
             // The same write again is won, whether or not the first one arrived.
             let again = store.swap(None, doubtful.claim(2, LONG)).await.unwrap().value;
             assert!(matches!(again, Swap::Won(_)), "{name}: {again:?}");
+            // What an opening found is on the disk before anything rests on it.
+            for seed in 0..6 {
+                let cut = disk.after_power_loss(seed);
+                let store = open(&cut).unwrap_or_else(|error| panic!("{name}, {seed}: {error}"));
+                assert!(there(&store, kept.slot()).await.is_some(), "{name}, {seed}");
+                assert!(there(&store, doubtful.slot()).await.is_some(), "{name}, {seed}");
+            }
         }
     }
 }
@@ -214,7 +221,7 @@ fn a_process_that_is_asked_to_plays_its_part() {
     let disk = Disk::new();
     let options = Options { on_loss: OnLoss::Stop, ..options() };
     let store = Embedded::open_with(home(&disk), options).unwrap();
-    disk.inject(Fault::sync(1, libc::EIO).only(".jnl"));
+    disk.inject(Fault::sync(1, libc::EIO).only(".seg"));
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let reply = runtime.block_on(store.swap(None, Pen::new("k").claim(1, LONG)));
     part::say(&format!("it went on, and heard {reply:?}"));
@@ -270,28 +277,42 @@ fn a_read_only_disk_is_refused_with_the_reason() {
     drop(open(&disk).unwrap());
 }
 
-/// C8: the engine below would take the first batch that it cannot read for a torn end, and cut off
-/// everything behind it.
+/// C8: what is broken in the middle of the log was whole once, and is never taken for a torn end.
 #[tokio::test(flavor = "multi_thread")]
-async fn c8_damage_in_the_middle_of_the_journal_is_named_and_nothing_is_cut_off() {
-    let disk = Disk::new();
-    let (store, heard) = (open(&disk).unwrap(), Heard::default());
-    caller(store, heard.clone(), 1, 3).await;
-    for closed in [true, false] {
-        let left = disk.after_power_loss_with(1, Names::Kept);
-        if !closed {
-            std::fs::remove_file(home(&left).join("CLOSED")).unwrap();
+async fn c8_damage_in_the_middle_of_the_log_is_named_and_nothing_is_cut_off() {
+    let (disk, heard) = (Disk::new(), Heard::default());
+    // So large that nothing of it is taken over.
+    let options = Options { log_bytes: 1 << 20, ..options() };
+    let store = Embedded::open_with(home(&disk), options.clone()).unwrap();
+    caller(store.clone(), heard.clone(), 1, 3).await;
+    let open = disk.after_power_loss_with(1, Names::Kept);
+    drop(store);
+    let closed = disk.after_power_loss_with(1, Names::Kept);
+    for left in [open, closed] {
+        let log = home(&left).join("log/1.seg");
+        // The head of the file, and its first frame: its own head, and its values.
+        for at in [0, 30, 512, 520, 530, 540] {
+            flip(&log, at);
+            let before = std::fs::read(&log).unwrap();
+            let refused = Embedded::open_with(home(&left), options.clone()).unwrap_err();
+            assert!(matches!(refused, OpenError::Damaged { .. }), "{refused}");
+            let what = if at < 512 { "the head of 1.seg" } else { "1.seg at byte 512" };
+            assert!(refused.to_string().contains(what), "{refused}");
+            assert!(std::fs::read(&log).unwrap() == before, "and it is left as it is");
+            let checked = upkeep::check(home(&left), &options).unwrap();
+            assert!(checked.findings[0].what.contains(what), "{:?}", checked.findings);
+            flip(&log, at);
         }
-        let journal = home(&left).join("data/0.jnl");
-        flip(&journal, 0);
-        let before = std::fs::read(&journal).unwrap();
-        let refused = open(&left).unwrap_err();
-        assert!(refused.to_string().contains("journal 0.jnl at byte 0"), "{refused}");
-        assert!(std::fs::read(&journal).unwrap() == before, "and it is left as it is");
-        let checked = upkeep::check(home(&left), &options()).unwrap();
-        assert_eq!(checked.findings[0].place, "journal 0.jnl, byte 0");
-        flip(&journal, 0);
-        agrees(&open(&left).unwrap(), &heard.so_far(), "mended").await;
+        std::fs::File::options().write(true).open(&log).unwrap().set_len(4096).unwrap();
+        let refused = Embedded::open_with(home(&left), options.clone()).unwrap_err();
+        assert!(refused.to_string().contains("1.seg is cut off"), "{refused}");
+        std::fs::copy(home(&disk).join("log/1.seg"), &log).unwrap();
+        agrees(
+            &Embedded::open_with(home(&left), options.clone()).unwrap(),
+            &heard.so_far(),
+            "mended",
+        )
+        .await;
     }
 }
 

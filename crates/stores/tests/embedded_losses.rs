@@ -141,7 +141,7 @@ async fn c8_a_finished_store_is_never_taken_for_an_unfinished_one() {
     fill(&Embedded::open_with(&path, options()).unwrap(), 0..3).await;
     fs::remove_file(path.join("FORMAT")).unwrap();
     assert!(Embedded::open_with(&path, options()).is_err());
-    fs::write(path.join("FORMAT"), b"1\n").unwrap();
+    fs::write(path.join("FORMAT"), b"2\n").unwrap();
     let store = Embedded::open_with(&path, options()).unwrap();
     assert!(there(&store, of("a", "k0").slot()).await.is_some());
 }
@@ -255,4 +255,43 @@ async fn w6_rivals_for_room_are_all_served() {
     }
     assert_eq!(tasks.join_all().await.len(), 1_016);
     assert!(store.stats().records <= 1_000);
+}
+
+/// K8, X10: however many were removed a moment ago, a list comes to its end, and to what is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn k8_x10_a_list_passes_over_whatever_was_removed() {
+    let (_kept, path) = folder();
+    let clock = Arc::new(ManualClock::at(1_700_000_000_000));
+    // So large a log that nothing comes into the tables meanwhile.
+    let options = Options { clock: Some(clock.clone()), log_bytes: 32 << 20, ..options() };
+    let store = Embedded::open_with(&path, options).unwrap();
+    let mut tasks = JoinSet::new();
+    for n in 0..4_000_u128 {
+        let store = store.clone();
+        tasks.spawn(async move {
+            let pen = of("a", &format!("k{n}"));
+            won(&store, None, pen.done(n + 1, n + 1, Duration::from_secs(10))).await;
+        });
+    }
+    tasks.join_all().await;
+    won(&store, None, of("a", "left").done(9_000, 9_000, LONG)).await;
+    clock.advance(Duration::from_secs(60));
+    for _ in 0..100 {
+        if store.sweep(100).await.unwrap().value.done {
+            break;
+        }
+    }
+    let (mut after, mut found, mut pages) = (None, Vec::new(), 0);
+    loop {
+        let page = store.scan_slots(None, after.as_ref(), 10).await.unwrap().value;
+        assert!(!page.items.is_empty() || !page.more, "an empty page leads nowhere");
+        found.extend(page.items.iter().map(|record| record.address.key().as_str().to_owned()));
+        after = page.items.last().map(|record| record.address.slot().clone());
+        pages += 1;
+        if !page.more {
+            break;
+        }
+    }
+    assert!(pages < 10, "{pages} pages");
+    assert_eq!(found, ["left"]);
 }

@@ -18,21 +18,13 @@ use onetake_engine::{
 
 use super::disk::{Disk, Head, counter_key, cursor_key, doc_key, entry_key, head_key};
 use super::front::Front;
+use super::log::Space;
 use super::tally::{Bounds, Counted, NoRoom, Tally};
 use crate::codec;
 use crate::seal::{KeyRing, MasterKey, Sealer};
 
 /// Trimmed entries that one transaction removes from the disk; later ones remove the rest.
 const TRIMMED_MAX: u64 = 1_024;
-
-/// Where a value goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Space {
-    Docs,
-    Lanes,
-    Numbers,
-    Meta,
-}
 
 /// How full the disk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,17 +12,17 @@
 //! file; what does not add up is an error that names the place, never an absence.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
 use bytes::Bytes;
 use fjall::compaction::Leveled;
 use fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy};
 use fjall::{
-    CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch,
-    PersistMode, Readable, Slice, Snapshot,
+    CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, LsmError, OwnedWriteBatch,
+    Readable, Slice, Snapshot,
 };
-use onetake_core::{Draft, Phase, Record, Slot, Tenant, Timestamp, tenant_prefix};
+use onetake_core::{Draft, Phase, Record, Slot, Timestamp};
 use onetake_engine::{Counter, Cursor, Doc, Document, Entry, Lane, Page, Position, StoreError};
 
 use super::batch::Wanted;
@@ -135,7 +135,7 @@ pub(super) fn open(
         plain()
             .compaction_strategy(Arc::new(merging))
             .max_memtable_size(MEMORY_BYTES)
-            .filter_policy(FilterPolicy::new([flushed, merged]))
+            .filter_policy(FilterPolicy::new([flushed, flushed, merged]))
             .filter_block_pinning_policy(PinningPolicy::all(true))
             .index_block_pinning_policy(PinningPolicy::all(true))
     };
@@ -154,11 +154,53 @@ pub(super) fn open(
     Ok(keyspaces)
 }
 
+/// Empties the journals of the engine below. It would make of them again what is in its tables
+/// already, or in the log; and it takes damage in their middle for their end. One must be left, if
+/// an empty one: an engine that finds none begins to count anew, and takes old values for new ones.
+pub(super) fn empty_journals(folder: &Path) -> std::io::Result<()> {
+    let mut newest: Option<(u64, PathBuf)> = None;
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|ending| ending != "jnl") {
+            continue;
+        }
+        let number = path.file_stem().and_then(|name| name.to_str()?.parse().ok()).unwrap_or(0);
+        std::fs::File::create(&path)?;
+        let older = match &newest {
+            Some((known, _)) if *known >= number => Some(path),
+            Some(_) | None => newest.replace((number, path)).map(|(_, older)| older),
+        };
+        if let Some(older) = older {
+            std::fs::remove_file(older)?;
+        }
+    }
+    if newest.is_none() {
+        std::fs::File::create(folder.join("0.jnl"))?;
+    }
+    Ok(())
+}
+
+/// Whether an error says something of the system and nothing of the files.
+pub(super) fn is_of_the_system(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind;
+    matches!(
+        error.kind(),
+        ErrorKind::StorageFull
+            | ErrorKind::QuotaExceeded
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::PermissionDenied
+            | ErrorKind::OutOfMemory
+    )
+}
+
 /// Says what the engine below said, in words that name the store.
 #[allow(clippy::wildcard_enum_match_arm, reason = "the engine may learn new errors")]
 pub(super) fn failed(error: &fjall::Error) -> StoreError {
     match error {
         fjall::Error::Io(error) => StoreError::Unavailable(format!("reading the disk: {error}")),
+        fjall::Error::Storage(LsmError::Io(error)) if is_of_the_system(error) => {
+            StoreError::Unavailable(format!("the disk refused: {error}"))
+        }
         fjall::Error::Poisoned => StoreError::Unavailable("an earlier write failed".into()),
         other => StoreError::Corrupt(other.to_string()),
     }
@@ -257,10 +299,9 @@ impl Disk {
         *self.latest.write().expect("invariant: no panic under the lock") = self.db.snapshot();
     }
 
-    /// An empty batch for so many writes, which is synced when it is committed.
+    /// An empty batch for so many writes. It is not synced: what it writes is in the log.
     pub(super) fn batch(&self, writes: usize) -> OwnedWriteBatch {
         OwnedWriteBatch::with_capacity(self.db.clone(), writes)
-            .durability(Some(PersistMode::SyncData))
     }
 
     pub(super) fn slot_key(&self, slot: &Slot) -> Vec<u8> {
@@ -283,16 +324,6 @@ impl Disk {
     pub(super) fn record(&self, slot: &Slot) -> Result<Option<Arc<Record>>, StoreError> {
         let key = self.slot_key(slot);
         let found = self.slots.get(&key).map_err(|error| failed(&error))?;
-        found.map(|bytes| self.open_record(&key, &bytes, Some(slot))).transpose()
-    }
-
-    pub(super) fn record_at(
-        &self,
-        at: &Snapshot,
-        slot: &Slot,
-    ) -> Result<Option<Arc<Record>>, StoreError> {
-        let key = self.slot_key(slot);
-        let found = at.get(&self.slots, &key).map_err(|error| failed(&error))?;
         found.map(|bytes| self.open_record(&key, &bytes, Some(slot))).transpose()
     }
 
@@ -388,24 +419,6 @@ impl Disk {
         Ok(page)
     }
 
-    /// A page of records, with the key of the last one that was looked at.
-    pub(super) fn scan_slots(
-        &self,
-        tenant: Option<&Tenant>,
-        after: Option<&Slot>,
-        limit: usize,
-    ) -> Result<Page<Arc<Record>>, StoreError> {
-        let prefix = tenant.map(tenant_prefix).unwrap_or_default();
-        let after = after.map(|slot| [self.slot_key(slot).as_slice(), &[0]].concat());
-        let from = after.unwrap_or_default().max(prefix.clone());
-        let at = self.snapshot();
-        let found = at.range(&self.slots, from..).map(inner);
-        paged(found, limit, &prefix, |key, value| {
-            let record = self.open_record(&key, &value, None)?;
-            Ok((record, value.len()))
-        })
-    }
-
     /// A page of a lane.
     pub(super) fn read_lane(
         &self,
@@ -442,16 +455,16 @@ pub(super) fn open_head(key: &[u8], bytes: Option<&Slice>) -> Result<Head, Store
     })
 }
 
-fn inner(guard: Guard) -> Result<(Slice, Slice), StoreError> {
+pub(super) fn inner(guard: Guard) -> Result<(Slice, Slice), StoreError> {
     guard.into_inner().map_err(|error| failed(&error))
 }
 
 /// Opens what was found until the prefix, the limit or the size of a page ends it.
-fn paged<T>(
-    found: impl Iterator<Item = Result<(Slice, Slice), StoreError>>,
+pub(super) fn paged<T, V>(
+    found: impl Iterator<Item = Result<(Slice, V), StoreError>>,
     limit: usize,
     prefix: &[u8],
-    mut open: impl FnMut(Slice, Slice) -> Result<(T, usize), StoreError>,
+    mut open: impl FnMut(Slice, V) -> Result<(T, usize), StoreError>,
 ) -> Result<Page<T>, StoreError> {
     let (mut items, mut bytes) = (Vec::new(), 0);
     for pair in found {

@@ -23,7 +23,7 @@ use crate::codec;
 /// How many records a slow merge looks at before it rests, about a millisecond's work.
 const STEP: u32 = 512;
 /// How long it rests, in times that it worked.
-const REST: u32 = 5;
+const REST: u32 = 8;
 /// How long it rests in all; then it works without a pause. The tables that are flushed meanwhile
 /// must not become so many that the engine below holds up writers.
 const REST_MAX: Duration = Duration::from_secs(20);

@@ -4,29 +4,32 @@
 //! |---|---|
 //! | `FORMAT` | the layout of the folder, as a whole number; written last when a store is made |
 //! | `MAKING` | there while a store is made, and of no meaning once `FORMAT` is there |
-//! | `CLOSED` | there while the store is closed in order; says where its journals end |
+//! | `CLOSED` | there while the store is closed in order; says where its log ends |
 //! | `onetake.lock` | locked by the process that has the store open, and says which |
-//! | `data` | the files of the engine below |
+//! | `log` | what was written, in its order (`log.rs`) |
+//! | `data` | the tables, which are the files of the engine below |
 //!
-//! Nothing here opens those files. The journal among them is read, before the engine replays it;
-//! nothing in it is changed but a torn end that nobody was told of.
+//! Nothing here opens those files.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use xxhash_rust::xxh3::xxh3_128;
+
 use super::crash::point;
 use super::disk::{KEYSPACES, KEYSPACES_FOLDER};
-use super::inspect::{Fault, JournalEnd, JournalReport, discard_torn_tail, inspect_journals};
+use super::log::{self, Contents, From, ReadError};
 use super::open::OpenError;
 
-/// The layout of the folder, as a whole number in the file `FORMAT`.
-pub(super) const FORMAT: u32 = 1;
+/// The layout of the folder, as a whole number in the file `FORMAT`. No release ever wrote 1.
+pub(super) const FORMAT: u32 = 2;
 const LOCK_FILE: &str = "onetake.lock";
 const FORMAT_FILE: &str = "FORMAT";
 /// There while the store is closed in order.
 const CLOSED_FILE: &str = "CLOSED";
 const DATA_FOLDER: &str = "data";
+const LOG_FOLDER: &str = "log";
 /// There while a new store is made.
 const MAKING_FILE: &str = "MAKING";
 
@@ -34,7 +37,7 @@ const MAKING_FILE: &str = "MAKING";
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    /// How its journals ended when it was closed in order; `None` when it was not.
+    /// How its log ended when it was closed in order; `None` when it was not.
     closed: Option<String>,
     lock: File,
 }
@@ -121,6 +124,10 @@ impl Folder {
         self.path.join(DATA_FOLDER)
     }
 
+    pub(super) fn log(&self) -> PathBuf {
+        self.path.join(LOG_FOLDER)
+    }
+
     /// Writes the format. A copy gets it last, so that half a copy is no store.
     pub(super) fn write_format(&self) -> std::io::Result<()> {
         write_synced(&self.path.join(FORMAT_FILE), format!("{FORMAT}\n").as_bytes())
@@ -131,9 +138,10 @@ impl Folder {
         write_synced(&self.path.join(MAKING_FILE), b"")
     }
 
-    /// Makes the folder of the files, for its owner alone, whoever may read the one around it.
-    pub(super) fn make_data(&self) -> std::io::Result<()> {
-        create_one(&self.data())
+    /// Makes the folders of the files, for their owner alone, whoever may read the one around them.
+    pub(super) fn make_folders(&self) -> std::io::Result<()> {
+        create_one(&self.data())?;
+        create_one(&self.log())
     }
 
     /// Says that it is made.
@@ -170,65 +178,46 @@ impl Folder {
     /// Looks whether every table folder is there. The engine would delete one that has lost its
     /// list of tables, and make it anew, as if nothing had ever been in it.
     pub(super) fn check_tables(&self) -> Result<(), OpenError> {
+        let damaged = |what| OpenError::Damaged { folder: self.path.clone(), what };
+        // Without it the engine would begin a new database beside this one.
+        if !self.data().join("version").is_file() {
+            return Err(damaged("the version of its tables is gone".into()));
+        }
+        for entry in fs::read_dir(self.data().join(KEYSPACES_FOLDER)).map_err(self.io("listed"))? {
+            let name = entry.map_err(self.io("listed"))?.file_name();
+            let number = name.to_str().and_then(|name| name.parse::<u32>().ok());
+            if number.is_none_or(|number| number > KEYSPACES) {
+                return Err(damaged(format!("nobody knows the tables {}", name.display())));
+            }
+        }
         for keyspace in 0..=KEYSPACES {
             let folder = self.data().join(KEYSPACES_FOLDER).join(keyspace.to_string());
             if !folder.join("current").is_file() {
-                let what = format!("the list of tables of keyspace {keyspace} is gone");
-                return Err(OpenError::Damaged { folder: self.path.clone(), what });
+                return Err(damaged(format!("the list of tables of keyspace {keyspace} is gone")));
+            }
+            if !is_list_whole(&folder).map_err(self.io("read"))? {
+                return Err(damaged(format!(
+                    "the list of tables of keyspace {keyspace} is broken"
+                )));
             }
         }
         Ok(())
     }
 
-    /// Reads the journal before the engine below does.
-    pub(super) fn check_journal(&self, accept_shadow: bool) -> Result<(), OpenError> {
-        let data = self.data();
+    /// Reads the log, and looks whether it is whole.
+    pub(super) fn read_log(&self) -> Result<Contents, OpenError> {
         let damaged = |what| OpenError::Damaged { folder: self.path.clone(), what };
-        let reports = inspect_journals(&data).map_err(self.io("read"))?;
-        // The engine would begin a new journal, as if nothing had ever been in the old one.
-        if reports.is_empty() {
-            return Err(damaged("its journal is gone".into()));
-        }
-        for report in &reports {
-            let file = report.file.file_name().unwrap_or_default().display().to_string();
-            if report.missing_before > 0 {
-                return Err(damaged(format!("a journal before {file} is gone")));
-            }
-            match report.end {
-                JournalEnd::Clean { .. } => {}
-                JournalEnd::Damaged { at, fault, resumes_at } => {
-                    let rest = resumes_at.map(|at| format!("; it goes on at byte {at}"));
-                    let rest = rest.unwrap_or_default();
-                    return Err(damaged(format!(
-                        "journal {file} at byte {at}: {}{rest}",
-                        said(fault)
-                    )));
-                }
-                JournalEnd::Torn { at, shadow: Some(shadow), .. } if !accept_shadow => {
-                    return Err(damaged(format!(
-                        "journal {file} is cut off at byte {at}, and what looks like a later batch \
-                         lies at byte {shadow}; either a value holds the bytes of a journal, or \
-                         there is damage as well: set `accept_shadow` if you are sure"
-                    )));
-                }
-                JournalEnd::Torn { at, fault, .. } if self.closed.is_some() => {
-                    return Err(damaged(format!(
-                        "journal {file} at byte {at}: {}, although the store was closed in order",
-                        said(fault)
-                    )));
-                }
-                JournalEnd::Torn { at, bytes, .. } => {
-                    tracing::info!(file, at, bytes, "a batch that nobody was told of is cut off");
-                    discard_torn_tail(report).map_err(self.io("mended"))?;
-                }
-            }
-        }
-        // What is cut off between two batches looks whole.
+        let contents = log::read(&self.log()).map_err(|error| match error {
+            ReadError::Damaged(what) => damaged(what),
+            ReadError::Io(error) => self.io("read")(error),
+        })?;
+        contents.sync(&self.log()).map_err(self.io("synced"))?;
+        // What is cut off between two frames looks whole.
         match &self.closed {
-            Some(closed) if *closed != ends(&reports) => {
-                Err(damaged("its journal does not end where it did when it was closed".into()))
+            Some(closed) if *closed != end_of(contents.closed_at()) => {
+                Err(damaged("its log does not end where it did when it was closed".into()))
             }
-            Some(_) | None => Ok(()),
+            Some(_) | None => Ok(contents),
         }
     }
 
@@ -246,44 +235,30 @@ impl Folder {
         sync_folder(&self.path).map_err(self.io("written"))
     }
 
-    /// Says that a store that was only looked at is as closed as it was before.
-    pub(super) fn mark_closed_again(&self) {
-        if self.closed.is_some() {
-            self.mark_closed();
-        }
-    }
-
-    /// Says that the store was closed in order.
-    pub(super) fn mark_closed(&self) {
-        let marked = inspect_journals(&self.data()).and_then(|reports| {
-            write_synced(&self.path.join(CLOSED_FILE), ends(&reports).as_bytes())
-        });
-        if let Err(error) = marked {
+    /// Says that the store was closed in order, and where its log ends.
+    pub(super) fn mark_closed(&self, end: From) {
+        if let Err(error) = write_synced(&self.path.join(CLOSED_FILE), end_of(end).as_bytes()) {
             tracing::warn!(%error, "the store could not note that it was closed in order");
         }
     }
 }
 
-/// Where each journal ends, as the file `CLOSED` says it.
-fn ends(reports: &[JournalReport]) -> String {
-    reports.iter().fold(String::new(), |text, report| {
-        let (JournalEnd::Clean { at }
-        | JournalEnd::Torn { at, .. }
-        | JournalEnd::Damaged { at, .. }) = report.end;
-        text + &format!("{} {at} {}\n", report.id, report.last_seqno.unwrap_or(0))
-    })
+/// Whether the list of tables in `folder` is the one that `current` names there: its number, its
+/// checksum and a zero, little endian. The engine below keeps that checksum and ignores it.
+fn is_list_whole(folder: &Path) -> std::io::Result<bool> {
+    let current = fs::read(folder.join("current"))?;
+    let Some((number, rest)) = current.split_first_chunk() else { return Ok(false) };
+    let Some((checksum, [0])) = rest.split_first_chunk() else { return Ok(false) };
+    match fs::read(folder.join(format!("v{}", u64::from_le_bytes(*number)))) {
+        Ok(list) => Ok(xxh3_128(&list) == u128::from_le_bytes(*checksum)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
-/// What is wrong with a batch of a journal, in words.
-pub(super) const fn said(fault: Fault) -> &'static str {
-    match fault {
-        Fault::CutShort => "the file ends in the middle of a batch",
-        Fault::Unreadable => "a batch holds what cannot be read",
-        Fault::Count => "a batch has more or fewer entries than it says",
-        Fault::Trailer => "a batch is not ended",
-        Fault::Checksum => "the checksum of a batch does not match",
-        Fault::Sequence => "a batch is out of order",
-    }
+/// Where a log ends, as the file `CLOSED` says it.
+fn end_of(end: From) -> String {
+    format!("segment {}, frame {}\n", end.segment, end.frame)
 }
 
 /// Creates a folder and those above it, for its owner alone, so that a power cut does not take them
@@ -335,6 +310,6 @@ fn write_synced(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     path.parent().map_or(Ok(()), sync_folder)
 }
 
-fn sync_folder(path: &Path) -> std::io::Result<()> {
+pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
     File::open(path)?.sync_all()
 }

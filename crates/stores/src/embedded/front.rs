@@ -3,12 +3,13 @@
 //!
 //! It shows only what is durable. A slot that a write is under way for keeps its old record here
 //! until that write is synced; only the writer replaces records, so whoever reads never sees what a
-//! power cut could take back. It is bounded: finished records leave it, oldest first, and claims of
-//! this process stay, for their leases live nowhere else.
+//! power cut could take back. It is bounded: finished records leave it, oldest first. Claims of
+//! this process stay, for their leases live nowhere else, and so does what is in the log and not in
+//! the tables yet, which the size of the log bounds.
 //!
-//! Invariant: a slot that is absent here is exactly what the disk says. A reader fetches it without
-//! holding the lock, so it must notice when an entry left in the meantime (`Shard::departures`);
-//! filing what it read before would bring an old picture back.
+//! Invariant: a slot that is absent here is exactly what the tables say. A reader fetches it
+//! without holding the lock, so it must notice when an entry left in the meantime
+//! (`Shard::departures`); filing what it read before would bring an old picture back.
 
 use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{HashMap, VecDeque};
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use fjall::Slice;
 use onetake_core::{Phase, Record, Slot, Timestamp};
 use onetake_engine::StoreError;
 
@@ -41,6 +43,16 @@ impl Default for FrontLimits {
     }
 }
 
+/// What a slot holds that is in the log and not in the tables yet.
+#[derive(Debug, Clone)]
+pub(super) struct Fresh {
+    /// The frame that wrote it.
+    pub(super) frame: u64,
+    pub(super) key: Slice,
+    /// `None`: it was removed.
+    pub(super) bytes: Option<Slice>,
+}
+
 /// One slot that is in memory.
 #[derive(Debug)]
 struct Filed {
@@ -57,18 +69,30 @@ struct Filed {
     used: bool,
     /// It stands in the line of those that may leave, counted with so many bytes.
     in_line: Option<usize>,
+    /// As it must come into the tables, unless it is there.
+    fresh: Option<Fresh>,
 }
 
 impl Filed {
     fn new(record: Option<Arc<Record>>, since: Timestamp) -> Self {
-        Self { record, since, pins: 0, writing: false, own: false, used: false, in_line: None }
+        Self {
+            record,
+            since,
+            pins: 0,
+            writing: false,
+            own: false,
+            used: false,
+            in_line: None,
+            fresh: None,
+        }
     }
 
-    /// A claim of this process must stay: its lease is nowhere else.
+    /// A claim of this process must stay: its lease is nowhere else. So must what the tables do not
+    /// have.
     fn may_leave(&self) -> bool {
         let is_claim =
             matches!(self.record.as_deref(), Some(Record { phase: Phase::Claimed { .. }, .. }));
-        self.pins == 0 && !self.writing && !(is_claim && self.own)
+        self.pins == 0 && !self.writing && self.fresh.is_none() && !(is_claim && self.own)
     }
 
     fn weight(&self) -> usize {
@@ -85,6 +109,8 @@ struct Shard {
     bytes: usize,
     /// How often an entry has left.
     departures: u64,
+    /// Slots that became fresh since they were last taken over.
+    fresh: Vec<Slot>,
 }
 
 /// The part of a store that is in memory.
@@ -247,6 +273,7 @@ impl Front {
         &self,
         slot: &Slot,
         record: Option<Arc<Record>>,
+        fresh: Fresh,
         now: Timestamp,
         pins: u32,
     ) {
@@ -255,6 +282,9 @@ impl Front {
             (filed.record, filed.since) = (record, now);
             (filed.writing, filed.own) = (false, true);
             filed.pins -= pins;
+            if filed.fresh.replace(fresh).is_none() {
+                shard.fresh.push(slot.clone());
+            }
             let weight = filed.weight();
             if let Some(counted) = &mut filed.in_line {
                 shard.bytes = shard.bytes - *counted + weight;
@@ -262,6 +292,49 @@ impl Front {
             }
         }
         self.line_up(shard, slot);
+    }
+
+    /// Everything that the tables do not have, to be taken over, each with its slot.
+    pub(super) fn take_fresh(&self) -> Vec<(Slot, Fresh)> {
+        let mut taken = Vec::new();
+        for number in 0..SHARDS {
+            let shard = &mut *self.numbered(number);
+            for slot in std::mem::take(&mut shard.fresh) {
+                if let Some(fresh) = shard.filed.get(&slot).and_then(|filed| filed.fresh.clone()) {
+                    taken.push((slot, fresh));
+                }
+            }
+        }
+        taken
+    }
+
+    /// Says that `slot` is in the tables as the frame `frame` wrote it. What was written since is
+    /// still to come.
+    pub(super) fn taken_over(&self, slot: &Slot, frame: u64) {
+        let shard = &mut *self.shard(slot);
+        let Some(filed) = shard.filed.get_mut(slot) else { return };
+        if filed.fresh.as_ref().is_some_and(|fresh| fresh.frame == frame) {
+            filed.fresh = None;
+            self.line_up(shard, slot);
+        } else {
+            shard.fresh.push(slot.clone());
+        }
+    }
+
+    /// What the tables do not have, of keys that `is_wanted`, in no order.
+    pub(super) fn fresh(
+        &self,
+        is_wanted: impl Fn(&[u8]) -> bool,
+    ) -> Vec<(Fresh, Option<Arc<Record>>)> {
+        let mut found = Vec::new();
+        for number in 0..SHARDS {
+            for filed in self.numbered(number).filed.values() {
+                if let Some(fresh) = filed.fresh.as_ref().filter(|fresh| is_wanted(&fresh.key)) {
+                    found.push((fresh.clone(), filed.record.clone()));
+                }
+            }
+        }
+        found
     }
 
     /// Replaces the record of a claim by `renew` of it, unless a write of it is under way. Gives
@@ -394,7 +467,14 @@ mod tests {
         let load = || Ok(before.cloned());
         assert!(front.look(slot, NOW, |_, _| true, load).unwrap().pinned);
         front.freeze(slot);
-        front.settle(slot, Some(Arc::clone(record)), NOW, 1);
+        front.settle(slot, Some(Arc::clone(record)), fresh(1), NOW, 1);
+        for (slot, fresh) in front.take_fresh() {
+            front.taken_over(&slot, fresh.frame);
+        }
+    }
+
+    fn fresh(frame: u64) -> Fresh {
+        Fresh { frame, key: b"key".into(), bytes: Some(b"bytes".into()) }
     }
 
     fn look(front: &Front, slot: &Slot, disk: Option<&Arc<Record>>) -> Option<Arc<Record>> {
@@ -464,6 +544,34 @@ mod tests {
         front.thaw(slot);
         assert!(matches!(front.renew(slot, renew), Some((true, Some(_)))));
         assert!(matches!(front.renew(slot, |_| None), Some((false, Some(_)))));
+    }
+
+    /// D6: what only the log has stays in memory, or tables would be believed that do not have it.
+    #[test]
+    fn d6_what_the_tables_do_not_have_stays_in_memory() {
+        let front = front(1);
+        let records: Vec<_> = (0..100).map(|n| done(&format!("d{n}"), n)).collect();
+        for (record, frame) in records.iter().zip(1..) {
+            let slot = record.address.slot();
+            assert!(front.look(slot, NOW, |_, _| true, || Ok(None)).unwrap().pinned);
+            front.freeze(slot);
+            front.settle(slot, Some(Arc::clone(record)), fresh(frame), NOW, 1);
+        }
+        assert_eq!(front.len(), 100);
+        let taken = front.take_fresh();
+        assert_eq!((taken.len(), front.take_fresh().len()), (100, 0));
+        // One is written again while the others are on their way.
+        let again = records[0].address.slot();
+        front.look(again, NOW, |_, _| true, || Ok(None)).unwrap();
+        front.freeze(again);
+        front.settle(again, Some(Arc::clone(&records[0])), fresh(200), NOW, 1);
+        for (slot, fresh) in taken {
+            front.taken_over(&slot, fresh.frame);
+        }
+        assert!(front.len() <= SHARDS + 1);
+        assert_eq!(front.fresh(|_| true).len(), 1);
+        let left: Vec<_> = front.take_fresh().into_iter().map(|(_, fresh)| fresh.frame).collect();
+        assert_eq!(left, [200]);
     }
 
     #[test]

@@ -32,8 +32,6 @@ const COMPACT_EVERY: Duration = Duration::from_secs(60);
 /// them can go on then, and the engine wastes a core on waiting (see `disk::THREADS_MIN`).
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 const SETTLE_STEP: Duration = Duration::from_millis(20);
-/// How often it looks whether a flush has ended.
-const FLUSH_LOOK_EVERY: Duration = Duration::from_millis(10);
 /// A store with fewer values is not worth a compaction.
 const COMPACT_FROM: u64 = 100_000;
 /// Records that are counted before others get their turn.
@@ -154,7 +152,9 @@ pub(super) fn compact(shared: &Shared) {
 
 fn merge(shared: &Shared) -> Result<(), fjall::Error> {
     let disk = &shared.disk;
-    flush(shared)?;
+    if !shared.yard.take_over_now() {
+        return Err(fjall::Error::Poisoned);
+    }
     let flushed = Instant::now();
     while disk.db.active_compactions() > 0 && flushed.elapsed() < SETTLE_MAX {
         if shared.expiry.is_hurried() {
@@ -166,18 +166,6 @@ fn merge(shared: &Shared) -> Result<(), fjall::Error> {
     // The files that were merged go when any keyspace begins a new table in memory. That of the
     // clock is small, and has something in it whenever anything was written.
     disk.meta.rotate_memtable()?;
-    Ok(())
-}
-
-/// Writes the records in memory to tables. Waiting without looking would be for ever when the flush
-/// has failed.
-fn flush(shared: &Shared) -> Result<(), fjall::Error> {
-    let slots = &shared.disk.slots;
-    slots.rotate_memtable()?;
-    while slots.sealed_memtable_count() > 0 {
-        shared.disk.db.persist(PersistMode::Buffer)?;
-        std::thread::sleep(FLUSH_LOOK_EVERY);
-    }
     Ok(())
 }
 
@@ -239,7 +227,7 @@ pub(super) fn oldest_finished(
     let mut versions = std::collections::HashMap::new();
     let mut after: Option<Slot> = None;
     loop {
-        let page = shared.disk.scan_slots(Some(tenant), after.as_ref(), PAGE)?;
+        let page = shared.scan_slots(Some(tenant), after.as_ref(), PAGE)?;
         for record in &page.items {
             // What has expired takes nobody's place, and a tombstone must stay for its time.
             let may_go = matches!(record.phase, Phase::Done { .. }) && !record.is_removable(now);

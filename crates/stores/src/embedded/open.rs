@@ -1,10 +1,11 @@
 //! Opening a store: one process at a time, nothing damaged, nothing newer than this release.
 //!
-//! The order matters. The lock comes first; then the journal of the files is read by us, before the
-//! engine below replays it, for that engine takes damage in the middle of a journal for its torn
-//! end and cuts off everything behind it; only then are the files opened. Opening never repairs:
-//! what is damaged is named, and left as it is. Only a store that was never opened to the end, so
-//! that nobody was told anything by it, is made anew.
+//! The order matters. The lock comes first; then the log is read, and whatever is damaged in it is
+//! said before anything is changed; only then are the tables opened, and what the log has and they
+//! have not is taken over. The journal of the engine below is emptied unread: everything in it is
+//! in the log or in the tables, and the engine takes damage in its middle for a torn end.
+//! Opening never repairs: what is damaged is named, and left as it is. Only a store that was never
+//! opened to the end, so that nobody was told anything by it, is made anew.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,8 +21,10 @@ use super::disk::{self, Disk, Keyspaces};
 use super::expiry::Expiry;
 use super::floors::Floors;
 use super::folder::{FORMAT, Folder};
+use super::log::{Contents, From, Log, Mark, Size, Space};
 use super::options::Options;
 use super::shared::Shared;
+use super::takeover;
 use super::tally::Tally;
 use super::time::{LastSeen, Machine, Resumed, StoreClock, resume};
 use crate::codec;
@@ -42,9 +45,10 @@ pub enum OpenError {
         /// What the other process says of itself.
         holder: String,
     },
-    /// A later release wrote it.
+    /// Another release wrote it, most likely a later one.
     #[error(
-        "the store in {} has format {found}; this release knows {FORMAT}: use a newer release",
+        "the store in {} has format {found}; this release knows {FORMAT}: \
+         use the release that wrote it, or a newer one",
         folder.display()
     )]
     Newer {
@@ -137,9 +141,8 @@ impl OpenError {
     }
 }
 
-/// Opens the files to look at them. Nothing of the store is changed; a torn end that nobody was
-/// told of is cut off, as by every opening.
-pub(super) fn open_to_look(folder: &Folder, options: &Options) -> Result<Disk, OpenError> {
+/// Opens the files to look at them. What only the log has is taken over first, as by every opening.
+pub(super) fn open_to_look(folder: &Folder, options: &Options) -> Result<Looked, OpenError> {
     if !folder.check_format()? {
         return Err(OpenError::Damaged {
             folder: folder.path().to_path_buf(),
@@ -147,14 +150,25 @@ pub(super) fn open_to_look(folder: &Folder, options: &Options) -> Result<Disk, O
         });
     }
     folder.check_tables()?;
-    folder.check_journal(options.accept_shadow)?;
+    let read = folder.read_log()?;
     folder.mark_open()?;
     let keyspaces = open_files(folder, options, &Arc::new(Expiry::default()))?;
+    take_over(folder, &keyspaces, &read)?;
     let known = Known::read(&keyspaces, folder)?;
-    let sealer = unseal(folder, &keyspaces, &options.keys, known.ring.as_deref())?;
+    let (sealer, _) = unseal(folder, &options.keys, known.ring.as_deref())?;
     let opened_at = known.last_seen.map_or(Timestamp::ZERO, |seen| seen.store);
     let opening = Opening { boot: known.boot, opened_at, openings: known.openings };
-    Ok(opening.of(keyspaces, sealer))
+    let disk = opening.of(keyspaces, sealer);
+    Ok(Looked { disk, batches: read.frames(), end: read.closed_at() })
+}
+
+/// A store that is only looked at.
+pub(super) struct Looked {
+    pub(super) disk: Disk,
+    /// How many batches only the log had.
+    pub(super) batches: u64,
+    /// Where its log ends.
+    pub(super) end: From,
 }
 
 /// Opens everything that the threads of the store share.
@@ -162,20 +176,22 @@ pub(super) fn open(
     folder: &Folder,
     options: Options,
     machine: Machine,
-) -> Result<Shared, OpenError> {
+) -> Result<(Shared, Mark), OpenError> {
     point("locked");
     if !folder.check_format()? {
         make(folder, &options)?;
     }
     point("format-checked");
     folder.check_tables()?;
-    folder.check_journal(options.accept_shadow)?;
-    point("journal-checked");
+    let read = folder.read_log()?;
+    point("log-read");
     folder.mark_open()?;
     point("marked-open");
     let expiry = Arc::new(Expiry::default());
     let keyspaces = open_files(folder, &options, &expiry)?;
     point("files-opened");
+    take_over(folder, &keyspaces, &read)?;
+    point("log-taken-over");
     let known = Known::read(&keyspaces, folder)?;
     let (opened_at, resumed) = resume(known.last_seen.as_ref(), &machine.read());
     if let Resumed::Doubted { claimed, back } = resumed {
@@ -189,21 +205,44 @@ pub(super) fn open(
         None => StoreClock::from(opened_at, machine),
         Some(clock) => StoreClock::given(Arc::clone(clock), machine),
     };
-    let sealer = unseal(folder, &keyspaces, &options.keys, known.ring.as_deref())?;
+    let (sealer, wrapped) = unseal(folder, &options.keys, known.ring.as_deref())?;
     let boot = known.boot + 1;
     let opened_at = clock.opened_at();
     let mut openings = known.openings;
     openings.insert(boot, opened_at);
     let disk = Opening { boot, opened_at, openings }.of(keyspaces, sealer);
-    let mut batch = disk.batch(3);
-    batch.insert(&disk.meta, "boot", boot.to_be_bytes());
-    batch.insert(&disk.meta, opening_key(boot), opened_at.as_millis().to_be_bytes());
-    batch.insert(&disk.meta, "clock", clock.last_seen().encode());
-    batch.commit().map_err(|error| lost(folder, &error))?;
-    disk.publish();
+    let mut notes = vec![
+        (b"boot".to_vec(), boot.to_be_bytes().to_vec()),
+        (opening_key(boot), opened_at.as_millis().to_be_bytes().to_vec()),
+        (b"clock".to_vec(), clock.last_seen().encode()),
+    ];
+    notes.extend(wrapped.map(|ring| (b"ring".to_vec(), ring)));
+    let (log, mark) = Log::go_on(&folder.log(), Size::of(options.log_bytes), &read, |frame| {
+        for (word, value) in &notes {
+            frame.add(Space::Meta, word, Some(value));
+        }
+    })
+    .map_err(folder.io("opened"))?;
+    drop(read);
     point("opened");
     let tally = if known.boot == 0 { Some(Tally::default()) } else { known.tally };
-    Ok(Shared::new(folder.path().to_path_buf(), disk, clock, expiry, options, tally))
+    let path = folder.path().to_path_buf();
+    let shared = Shared::new(path, (disk, log), clock, expiry, options, tally);
+    shared.note(notes);
+    Ok((shared, mark))
+}
+
+/// Brings into the tables what only the log has. Whatever stops this, it can begin again.
+fn take_over(folder: &Folder, keyspaces: &Keyspaces, read: &Contents) -> Result<(), OpenError> {
+    if let Some((file, at)) = &read.torn {
+        let file = file.file_name().unwrap_or_default().display();
+        tracing::info!(%file, at, "a batch that nobody was told of is left out");
+    }
+    let mut last = BTreeMap::new();
+    for value in read.values() {
+        last.insert((value.space, value.key), value.bytes);
+    }
+    takeover::bring(keyspaces, &last).map_err(|error| lost(folder, &error))
 }
 
 /// Which opening of a store this is, and when.
@@ -240,22 +279,27 @@ impl Opening {
 fn make(folder: &Folder, options: &Options) -> Result<(), OpenError> {
     let io = |doing| folder.io(doing);
     folder.begin_making().map_err(io("made"))?;
-    match fs::remove_dir_all(folder.data()) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(io("made")(error));
+    for old in [folder.data(), folder.log()] {
+        match fs::remove_dir_all(old) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(io("made")(error));
+            }
+            Ok(()) | Err(_) => {}
         }
-        Ok(()) | Err(_) => {}
     }
-    folder.make_data().map_err(io("made"))?;
+    folder.make_folders().map_err(io("made"))?;
     let made = disk::open(&folder.data(), options.cache_bytes, &Arc::new(Expiry::default()));
-    let made = made.map_err(|error| lost(folder, &error))?;
-    let mut batch = made.db.batch().durability(Some(fjall::PersistMode::SyncAll));
-    batch.insert(&made.meta, "boot", 0_u64.to_be_bytes());
-    if let Some(key) = options.keys.first() {
-        batch.insert(&made.meta, "ring", KeyRing::fresh().wrap(key));
-    }
-    batch.commit().map_err(|error| lost(folder, &error))?;
-    drop(made);
+    drop(made.map_err(|error| lost(folder, &error))?);
+    point("tables-made");
+    let ring = options.keys.first().map(|key| KeyRing::fresh().wrap(key));
+    let made = Log::make(&folder.log(), Size::of(options.log_bytes), |frame| {
+        frame.add(Space::Meta, b"boot", Some(&0_u64.to_be_bytes()));
+        if let Some(ring) = &ring {
+            frame.add(Space::Meta, b"ring", Some(ring));
+        }
+    });
+    made.map_err(io("made"))?;
+    point("log-made");
     folder.end_making().map_err(io("made"))
 }
 
@@ -264,6 +308,7 @@ fn open_files(
     options: &Options,
     expiry: &Arc<Expiry>,
 ) -> Result<Keyspaces, OpenError> {
+    disk::empty_journals(&folder.data()).map_err(folder.io("opened"))?;
     // The engine below panics on some damage; that must become an answer.
     let opened =
         catch_unwind(AssertUnwindSafe(|| disk::open(&folder.data(), options.cache_bytes, expiry)));
@@ -284,6 +329,19 @@ fn lost(folder: &Folder, error: &fjall::Error) -> OpenError {
             folder: folder.path().to_path_buf(),
             doing: "opened",
             source: std::io::Error::new(source.kind(), source.to_string()),
+        },
+        fjall::Error::Storage(fjall::LsmError::Io(source)) if disk::is_of_the_system(source) => {
+            OpenError::Io {
+                folder: folder.path().to_path_buf(),
+                doing: "opened",
+                source: std::io::Error::new(source.kind(), source.to_string()),
+            }
+        }
+        // Work in the background failed, most likely for want of space; its log says why.
+        fjall::Error::Poisoned => OpenError::Io {
+            folder: folder.path().to_path_buf(),
+            doing: "opened",
+            source: std::io::Error::other("its tables could not be written"),
         },
         fjall::Error::Locked => {
             OpenError::Locked { folder: folder.path().to_path_buf(), holder: "unknown".into() }
@@ -338,33 +396,24 @@ impl Known {
     }
 }
 
-/// Finds the keys of the seal.
+/// Finds the keys of the seal, and says how they are to be kept from now on, if otherwise.
 fn unseal(
     folder: &Folder,
-    keyspaces: &Keyspaces,
     keys: &[MasterKey],
     ring: Option<&[u8]>,
-) -> Result<Sealer, OpenError> {
+) -> Result<(Sealer, Option<Vec<u8>>), OpenError> {
     let sealed = |source| OpenError::Sealed { folder: folder.path().to_path_buf(), source };
     match (keys.first(), ring) {
-        (None, None) => Ok(Sealer::Plain),
+        (None, None) => Ok((Sealer::Plain, None)),
         (None, Some(_)) => Err(OpenError::NoKey { folder: folder.path().to_path_buf() }),
         (Some(_), None) => Err(OpenError::NotSealed { folder: folder.path().to_path_buf() }),
         (Some(key), Some(bytes)) => {
             let (ring, opened_by) = KeyRing::unwrap(bytes, keys).map_err(sealed)?;
-            if opened_by != 0 {
-                // The first key is the one to use from now on.
-                keep_ring(folder, keyspaces, &ring.wrap(key))?;
-            }
-            Ok(Sealer::Sealed(ring))
+            // The first key is the one to use from now on.
+            let wrapped = (opened_by != 0).then(|| ring.wrap(key));
+            Ok((Sealer::Sealed(ring), wrapped))
         }
     }
-}
-
-fn keep_ring(folder: &Folder, keyspaces: &Keyspaces, bytes: &[u8]) -> Result<(), OpenError> {
-    let mut batch = keyspaces.db.batch().durability(Some(fjall::PersistMode::SyncAll));
-    batch.insert(&keyspaces.meta, "ring", bytes);
-    batch.commit().map_err(|error| lost(folder, &error))
 }
 
 /// A value of the store about itself, with a checksum.

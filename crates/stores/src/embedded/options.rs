@@ -30,6 +30,9 @@ pub struct Options {
     pub queue: QueueLimits,
     /// Memory for blocks of the files, in bytes.
     pub cache_bytes: u64,
+    /// How large a file of the log becomes. What is in memory until it is in the tables is about
+    /// twice that, and so is what is read again after a crash.
+    pub log_bytes: usize,
     /// Bytes of the disk that new keys may not use, so that held ones can be settled.
     pub reserve_bytes: u64,
     /// What happens when a write fails.
@@ -37,9 +40,6 @@ pub struct Options {
     /// The keys that seal what is stored: the first seals, the others only open. Empty: nothing is
     /// sealed.
     pub keys: Vec<MasterKey>,
-    /// Opens a store whose journal is cut off where a value seems to hold the bytes of a journal.
-    /// Refused by default, because damage can look the same.
-    pub accept_shadow: bool,
     /// A clock for tests; by default the machine's.
     pub clock: Option<Arc<dyn Clock>>,
 }
@@ -51,10 +51,10 @@ impl Default for Options {
             front: FrontLimits::default(),
             queue: QueueLimits::default(),
             cache_bytes: 64 << 20,
+            log_bytes: 32 << 20,
             reserve_bytes: 256 << 20,
             on_loss: OnLoss::default(),
             keys: Vec::new(),
-            accept_shadow: false,
             clock: None,
         }
     }
@@ -67,10 +67,10 @@ impl std::fmt::Debug for Options {
             .field("front", &self.front)
             .field("queue", &self.queue)
             .field("cache_bytes", &self.cache_bytes)
+            .field("log_bytes", &self.log_bytes)
             .field("reserve_bytes", &self.reserve_bytes)
             .field("on_loss", &self.on_loss)
             .field("keys", &self.keys.len())
-            .field("accept_shadow", &self.accept_shadow)
             .finish_non_exhaustive()
     }
 }

@@ -1,20 +1,21 @@
 //! The line of work in front of the writer: bounded in number and in bytes, taken in batches.
 //!
-//! There is no timer. The writer takes whatever is there when it comes back from the disk, so
-//! batches grow exactly as long as the disk is slow. Where processors are scarce, whoever was just
-//! answered waits for one with its next operation in hand, so the writer stands back for a moment,
-//! as long as that makes the line longer. Whoever finds the line full is told so at once; nothing
-//! ever waits for a place.
+//! The writer takes whatever is there when it comes back from the disk, so batches grow as long as
+//! the disk is slow. Where it is quick, those who were just answered are only on their way with
+//! their next operation; under load the writer waits for most of them, for about as long as a sync
+//! takes, because a sync for a few costs as much as one for all. One caller alone never waits for
+//! others. Whoever finds the line full is told so at once; nothing ever waits for a place.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 /// The most operations of one batch.
 const BATCH_OPS_MAX: usize = 4_096;
 /// Bytes of a batch; a single operation may be larger and is then a batch of its own.
 const BATCH_BYTES_MAX: usize = 4 << 20;
-/// How often the writer stands back for others before it takes a batch.
-const COURTESIES_MAX: usize = 4;
+/// For how many operations in a batch it is worth waiting.
+const BUSY: usize = 6;
 
 /// How much work may stand in line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +46,10 @@ struct Line<T> {
     ops: VecDeque<(usize, T)>,
     bytes: usize,
     closed: bool,
+    /// How many callers seem to be about: in line or being answered.
+    about: usize,
+    /// How many the writer waits for; zero when it does not.
+    goal: usize,
 }
 
 /// Work for one thread, from many.
@@ -57,11 +62,11 @@ pub(super) struct Queue<T> {
 
 impl<T> Queue<T> {
     pub(super) const fn new(limits: QueueLimits) -> Self {
-        let line = Line { ops: VecDeque::new(), bytes: 0, closed: false };
+        let line = Line { ops: VecDeque::new(), bytes: 0, closed: false, about: 0, goal: 0 };
         Self { line: Mutex::new(line), bell: Condvar::new(), limits }
     }
 
-    fn line(&self) -> std::sync::MutexGuard<'_, Line<T>> {
+    fn line(&self) -> MutexGuard<'_, Line<T>> {
         self.line.lock().expect("invariant: no panic under the lock")
     }
 
@@ -79,17 +84,17 @@ impl<T> Queue<T> {
         }
         line.bytes += bytes;
         line.ops.push_back((bytes, op));
-        let was_empty = line.ops.len() == 1;
+        let is_awaited = line.ops.len() == line.goal.max(1);
         drop(line);
-        if was_empty {
+        if is_awaited {
             self.bell.notify_one();
         }
         Ok(())
     }
 
     /// Waits for work and moves one batch of it into `batch`; `false` once the line is closed and
-    /// empty.
-    pub(super) fn take(&self, batch: &mut Vec<T>) -> bool {
+    /// empty. Under load, waits up to `patience` for those who were answered last.
+    pub(super) fn take(&self, batch: &mut Vec<T>, patience: Duration) -> bool {
         let mut line = self.line();
         while line.ops.is_empty() {
             if line.closed {
@@ -97,16 +102,7 @@ impl<T> Queue<T> {
             }
             line = self.bell.wait(line).expect("invariant: no panic under the lock");
         }
-        // On an idle machine this costs nothing: there is nobody to stand back for.
-        for _ in 0..COURTESIES_MAX {
-            let before = line.ops.len();
-            drop(line);
-            std::thread::yield_now();
-            line = self.line();
-            if line.ops.len() == before {
-                break;
-            }
-        }
+        line = self.gather(line, patience);
         let mut taken = 0;
         while let Some((bytes, _)) = line.ops.front() {
             let fits = batch.len() < BATCH_OPS_MAX && taken + bytes <= BATCH_BYTES_MAX;
@@ -119,6 +115,36 @@ impl<T> Queue<T> {
             batch.push(op);
         }
         true
+    }
+
+    /// Says that so many are about to be answered, and will be back if they have more to do.
+    pub(super) fn answering(&self, ops: usize) {
+        let mut line = self.line();
+        line.about = line.ops.len() + ops;
+    }
+
+    /// Waits until most of those who are about are in line.
+    fn gather<'a>(
+        &self,
+        mut line: MutexGuard<'a, Line<T>>,
+        patience: Duration,
+    ) -> MutexGuard<'a, Line<T>> {
+        let goal = line.about * 5 / 8;
+        if goal < BUSY || line.ops.len() >= goal || patience.is_zero() {
+            return line;
+        }
+        let until = Instant::now() + patience;
+        line.goal = goal;
+        while line.ops.len() < goal && !line.closed {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.bell.wait_timeout(line, left);
+            line = waited.expect("invariant: no panic under the lock").0;
+        }
+        line.goal = 0;
+        line
     }
 
     /// Lets nobody in any more. What stands in line is still taken.
@@ -142,7 +168,7 @@ mod tests {
 
     fn taken(queue: &Queue<u32>) -> Vec<u32> {
         let mut batch = Vec::new();
-        assert!(queue.take(&mut batch));
+        assert!(queue.take(&mut batch, Duration::ZERO));
         batch
     }
 
@@ -174,6 +200,34 @@ mod tests {
         assert_eq!([taken(&large), taken(&large), taken(&large)], [vec![1, 2], vec![3], vec![4]]);
     }
 
+    /// Whoever is alone is served at once; under load the writer waits for the others, not for
+    /// ever, and no longer than until most are there.
+    #[test]
+    fn the_writer_waits_for_others_only_under_load() {
+        let (queue, long) = (queue(100, 1_000), Duration::from_secs(600));
+        let taken = |ops: std::ops::Range<u32>, patience| {
+            ops.for_each(|op| queue.push(1, op).unwrap());
+            let mut batch = Vec::new();
+            assert!(queue.take(&mut batch, patience));
+            queue.answering(batch.len());
+            batch.len()
+        };
+        assert_eq!(taken(0..1, long), 1);
+        assert_eq!(taken(0..4, long), 4);
+        assert_eq!(taken(0..2, long), 2, "few are not worth waiting for");
+        assert_eq!(taken(0..12, long), 12);
+        assert_eq!(taken(0..7, long), 7, "most are there");
+        assert_eq!(taken(0..12, long), 12);
+        assert_eq!(taken(0..2, Duration::from_millis(1)), 2, "the others do not come");
+        assert_eq!(taken(0..12, long), 12);
+        std::thread::scope(|scope| {
+            queue.push(1, 0).unwrap();
+            let writer = scope.spawn(|| taken(0..0, long));
+            (0..6).for_each(|op| queue.push(1, op).unwrap());
+            assert_eq!(writer.join().unwrap(), 7, "the last of most rings");
+        });
+    }
+
     #[test]
     fn a_closed_line_is_emptied_and_then_ends() {
         let queue = queue(10, 100);
@@ -181,6 +235,6 @@ mod tests {
         queue.close();
         assert_eq!(queue.push(1, 2), Err((Turned::Closed, 2)));
         assert_eq!(taken(&queue), [1]);
-        assert!(!queue.take(&mut Vec::new()));
+        assert!(!queue.take(&mut Vec::new(), Duration::ZERO));
     }
 }

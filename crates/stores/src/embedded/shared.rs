@@ -3,23 +3,29 @@
 //! It holds no policy of its own. Whether the store is lost is said once, here, and never taken
 //! back: only opening it again can tell what the disk holds.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
+use onetake_core::Timestamp;
 use onetake_engine::StoreError;
 use tokio::sync::Notify;
 
-use super::batch::{PendingSlots, Space, Writes};
+use super::batch::{Pending, PendingSlots, Writes};
 use super::crash::point;
 use super::disk::{Disk, failed};
 use super::expiry::Expiry;
-use super::front::Front;
+use super::front::{Fresh, Front};
+use super::log::{Log, Space, Yard};
 use super::options::{OnLoss, Options};
 use super::queue::Queue;
 use super::tally::Tally;
 use super::time::StoreClock;
 use super::writer::Op;
+
+/// What the store writes of itself: words, and what they hold.
+pub(super) type Notes = HashMap<Vec<u8>, Option<Vec<u8>>>;
 
 pub(super) struct Shared {
     pub(super) folder: PathBuf,
@@ -29,6 +35,15 @@ pub(super) struct Shared {
     pub(super) clock: StoreClock,
     pub(super) expiry: Arc<Expiry>,
     pub(super) options: Options,
+    log: Mutex<Log>,
+    /// Where files of the log wait.
+    pub(super) yard: Arc<Yard>,
+    notes: Mutex<Notes>,
+    /// Held while what one batch wrote becomes visible, so that whoever reads several places sees
+    /// one moment.
+    pub(super) moment: RwLock<()>,
+    /// Whether there are tables that the last picture does not show.
+    pub(super) has_new_tables: AtomicBool,
     tally: Mutex<Tally>,
     /// Whether the tally is complete.
     pub(super) counted: AtomicBool,
@@ -43,7 +58,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(
         folder: PathBuf,
-        disk: Disk,
+        (disk, log): (Disk, Log),
         clock: StoreClock,
         expiry: Arc<Expiry>,
         options: Options,
@@ -56,6 +71,11 @@ impl Shared {
             queue: Queue::new(options.queue),
             clock,
             expiry,
+            yard: log.yard(),
+            log: Mutex::new(log),
+            notes: Mutex::default(),
+            moment: RwLock::default(),
+            has_new_tables: AtomicBool::new(false),
             counted: AtomicBool::new(tally.is_some()),
             all_counted: Notify::new(),
             tally: Mutex::new(tally.unwrap_or_default()),
@@ -99,25 +119,66 @@ impl Shared {
         Some(space.f_bavail.saturating_mul(space.f_frsize))
     }
 
-    /// Writes one batch and returns when it is durable.
-    pub(super) fn write(&self, writes: Writes, slots: &mut PendingSlots) -> Result<(), StoreError> {
-        let disk = &self.disk;
+    /// The end of the log. Only the thread that writes asks for it while the store is open.
+    pub(super) fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().expect("invariant: no panic under the lock")
+    }
+
+    /// What the store wrote of itself that is not in the tables yet.
+    pub(super) fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().expect("invariant: no panic under the lock")
+    }
+
+    /// Keeps what the store wrote of itself until it comes into the tables.
+    pub(super) fn note(&self, notes: Vec<(Vec<u8>, Vec<u8>)>) {
+        self.notes().extend(notes.into_iter().map(|(word, value)| (word, Some(value))));
+    }
+
+    /// Writes one batch; once it is durable, makes it visible and returns.
+    pub(super) fn write(
+        &self,
+        writes: Writes,
+        slots: PendingSlots,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
         let count = writes.len() + slots.len();
-        let mut batch = disk.batch(count);
-        let mut put = Vec::new();
-        for pending in slots.values_mut() {
-            let key = pending.key.clone();
-            match pending.bytes.take() {
-                Some(bytes) => batch.insert(&disk.slots, key, bytes),
-                None => batch.remove(&disk.slots, key),
+        point("writing");
+        let frame = self.log().write(|frame| {
+            for pending in slots.values() {
+                frame.add(Space::Slots, &pending.key, pending.bytes.as_deref());
             }
+            for ((space, key), value) in &writes {
+                frame.add(*space, key, value.as_deref());
+            }
+        });
+        let frame = frame.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        point("synced");
+        let moment = self.moment.write().expect("invariant: no panic under the lock");
+        self.show(writes)?;
+        for (slot, pending) in slots {
+            let Pending { record, key, bytes, pins } = pending;
+            self.front.settle(&slot, record, Fresh { frame, key, bytes }, now, pins);
         }
+        drop(moment);
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.written.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes visible what is durable. The engine below need not sync it: the log has it.
+    fn show(&self, writes: Writes) -> Result<(), StoreError> {
+        let disk = &self.disk;
+        let (mut batch, mut put) = (disk.batch(writes.len()), Vec::new());
         for ((space, key), value) in writes {
             let keyspace = match space {
                 Space::Docs => &disk.docs,
                 Space::Lanes => &disk.lanes,
                 Space::Numbers => &disk.numbers,
-                Space::Meta => &disk.meta,
+                // Only the next opening reads these.
+                Space::Slots | Space::Meta => {
+                    self.notes().insert(key, value);
+                    continue;
+                }
             };
             match value {
                 Some(value) => {
@@ -129,7 +190,12 @@ impl Shared {
                 None => batch.remove(keyspace, key),
             }
         }
-        point("writing");
+        if batch.is_empty() {
+            if self.has_new_tables.swap(false, Ordering::AcqRel) {
+                disk.publish();
+            }
+            return Ok(());
+        }
         // Before it is visible, so that no scan begins behind what it could see, and after, so that
         // no scan with an older picture has the last word.
         for key in &put {
@@ -137,12 +203,10 @@ impl Shared {
         }
         batch.commit().map_err(|error| failed(&error))?;
         disk.publish();
-        point("written");
+        point("shown");
         for key in put {
             disk.floors.put(&key);
         }
-        self.batches.fetch_add(1, Ordering::Relaxed);
-        self.written.fetch_add(count as u64, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -118,7 +118,7 @@ async fn d11_a_store_that_only_answered_for_a_week_does_not_wake_up_in_the_past(
     assert_eq!(says(&store, &pen).await.0, "free");
     let (begun, later) = (Instant::now(), Timestamp::from_millis(T + 8 * DAY));
     let noted = || {
-        let bytes = store.shared().disk.meta.get("clock").unwrap().unwrap();
+        let bytes = store.shared().notes().get(b"clock".as_slice()).cloned().flatten().unwrap();
         LastSeen::decode(&bytes).unwrap().store
     };
     while noted() < later {

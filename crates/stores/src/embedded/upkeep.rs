@@ -14,10 +14,11 @@ use tokio::sync::oneshot;
 
 use super::Embedded;
 use super::disk::{self, Disk, Head, failed};
-use super::folder::{Folder, said};
-use super::inspect::{JournalEnd, inspect_journals};
-use super::open::{OpenError, open_to_look};
+use super::folder::Folder;
+use super::log::{self, Log, Size, Space};
+use super::open::{Looked, OpenError, open_to_look};
 use super::options::Options;
+use super::picture::Picture;
 use super::writer::Op;
 use crate::codec;
 use crate::seal::{MasterKey, Sealer};
@@ -80,7 +81,7 @@ pub struct Finding {
 /// What verifying found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Checked {
-    /// Whole batches in the journals.
+    /// Whole batches that only the log had.
     pub batches: u64,
     /// Records that are whole, by phase: claimed, done, released, unknown.
     pub records: [u64; 4],
@@ -115,7 +116,6 @@ impl Checked {
 
 const RESTORE: &str = "restore the newest backup into a new folder; keep this one aside: \
                        it may still tell what was executed since";
-const MOVE_AWAY: &str = "stop using this disk; copy the folder as it is before anything else";
 
 /// What copying copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -151,7 +151,8 @@ impl Embedded {
             batches: shared.batches.load(Ordering::Relaxed),
             written: shared.written.load(Ordering::Relaxed),
             expired: shared.expiry.removed(),
-            disk_bytes: shared.disk.db.disk_space().unwrap_or(0),
+            disk_bytes: shared.disk.db.disk_space().unwrap_or(0)
+                + log::disk_space(&self.0.folder.log()),
             free_bytes: shared.free_bytes(),
             lost: shared.fate.get().cloned(),
         }
@@ -166,7 +167,19 @@ impl Embedded {
     /// The copy goes on and is completed.
     pub async fn backup(&self, to: impl AsRef<Path>) -> Result<Copied, OpenError> {
         let (store, to) = (self.clone(), to.as_ref().to_path_buf());
-        elsewhere(move || copy(&store.shared().disk, &to)).await
+        let picture = self.picture().await.map_err(|error| OpenError::Io {
+            folder: self.folder().to_path_buf(),
+            doing: "copied",
+            source: std::io::Error::other(error.to_string()),
+        })?;
+        elsewhere(move || copy(&store.shared().disk, &picture, &to)).await
+    }
+
+    /// What the store holds now.
+    async fn picture(&self) -> Result<Picture, StoreError> {
+        let answer = self.ask(0, &[], |ear| Op::Picture { ear })?;
+        let lost = |_| Err(StoreError::Unavailable("the store is closing".into()));
+        answer.await.unwrap_or_else(lost).map(|reply| reply.value)
     }
 
     /// Reads everything and verifies it, while the store goes on.
@@ -174,10 +187,13 @@ impl Embedded {
     /// # Cancel safety
     /// Only reads.
     pub async fn verify(&self) -> Checked {
-        let store = self.clone();
+        let (store, picture) = (self.clone(), self.picture().await);
         elsewhere(move || {
             let mut checked = Checked::default();
-            verify(&store.shared().disk, &mut checked);
+            match picture {
+                Ok(picture) => verify(&store.shared().disk, &picture, &mut checked),
+                Err(error) => checked.found("the store", error.to_string(), RESTORE),
+            }
             checked
         })
         .await
@@ -240,12 +256,13 @@ async fn elsewhere<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
 pub fn check(folder: impl AsRef<Path>, options: &Options) -> Result<Checked, OpenError> {
     let folder = Folder::lock_existing(folder.as_ref())?;
     let mut checked = Checked::default();
-    check_journals(&folder, &mut checked);
     match open_to_look(&folder, options) {
-        Ok(disk) => {
-            verify(&disk, &mut checked);
+        Ok(Looked { disk, batches, end }) => {
+            checked.batches = batches;
+            verify(&disk, &Picture::of_tables(&disk), &mut checked);
             drop(disk);
-            folder.mark_closed_again();
+            // All that was in the log is in the tables, whatever stopped the store before.
+            folder.mark_closed(end);
         }
         Err(OpenError::Damaged { what, .. }) => {
             if checked.is_whole() {
@@ -257,27 +274,10 @@ pub fn check(folder: impl AsRef<Path>, options: &Options) -> Result<Checked, Ope
     Ok(checked)
 }
 
-fn check_journals(folder: &Folder, checked: &mut Checked) {
-    let reports = match inspect_journals(&folder.data()) {
-        Ok(reports) => reports,
-        Err(error) => return checked.found("the journals", error.to_string(), MOVE_AWAY),
-    };
-    for report in reports {
-        checked.batches += report.batches;
-        let file = report.file.file_name().unwrap_or_default().display().to_string();
-        match report.end {
-            JournalEnd::Damaged { at, fault, .. } => {
-                checked.found(format!("journal {file}, byte {at}"), said(fault), RESTORE);
-            }
-            JournalEnd::Clean { .. } | JournalEnd::Torn { .. } => {}
-        }
-    }
-}
-
 /// Reads every value of every keyspace.
-fn verify(disk: &Disk, checked: &mut Checked) {
-    let at = disk.snapshot();
-    each(&at, &disk.slots, "records", checked, |key, value, checked| {
+fn verify(disk: &Disk, picture: &Picture, checked: &mut Checked) {
+    let at = &picture.at;
+    each(picture.slots(&disk.slots), "records", checked, |key, value, checked| {
         let record = disk.open_record(key, value, None)?;
         checked.records[match record.phase {
             Phase::Claimed { .. } => 0,
@@ -287,24 +287,24 @@ fn verify(disk: &Disk, checked: &mut Checked) {
         }] += 1;
         Ok(())
     });
-    each(&at, &disk.docs, "documents", checked, |key, value, checked| {
+    each(all(at, &disk.docs), "documents", checked, |key, value, checked| {
         disk.open_doc(key, value)?;
         checked.documents += 1;
         Ok(())
     });
     let sealer = disk.sealer();
-    each(&at, &disk.lanes, "lanes", checked, |key, value, checked| {
+    each(all(at, &disk.lanes), "lanes", checked, |key, value, checked| {
         codec::decode_entry(value, &sealer, key)
             .map_err(|error| StoreError::Corrupt(error.to_string()))?;
         checked.entries += 1;
         Ok(())
     });
-    each(&at, &disk.numbers, "numbers", checked, |key, value, checked| {
+    each(all(at, &disk.numbers), "numbers", checked, |key, value, checked| {
         checked.numbers += 1;
         match key.split_first() {
             Some((b'l', lane)) => {
                 let head = disk::open_head(key, Some(value))?;
-                check_lane(disk, &at, lane, head)
+                check_lane(disk, at, lane, head)
             }
             Some(_) | None => disk::open_number(key, Some(value)).map(drop),
         }
@@ -323,15 +323,22 @@ fn check_lane(disk: &Disk, at: &Snapshot, lane: &[u8], head: Head) -> Result<(),
     Err(StoreError::Corrupt(format!("a lane has {there} of {wanted} entries")))
 }
 
-fn each(
+/// Every pair of a keyspace.
+fn all(
     at: &Snapshot,
     keyspace: &Keyspace,
+) -> impl Iterator<Item = Result<(fjall::Slice, fjall::Slice), fjall::Error>> {
+    at.iter(keyspace).map(fjall::Guard::into_inner)
+}
+
+fn each(
+    pairs: impl Iterator<Item = Result<(fjall::Slice, fjall::Slice), fjall::Error>>,
     name: &str,
     checked: &mut Checked,
     mut look: impl FnMut(&fjall::Slice, &fjall::Slice, &mut Checked) -> Result<(), StoreError>,
 ) {
-    for (number, guard) in at.iter(keyspace).enumerate() {
-        let looked = match guard.into_inner() {
+    for (number, pair) in pairs.enumerate() {
+        let looked = match pair {
             Ok((key, value)) => look(&key, &value, checked),
             Err(error) => {
                 // The engine cannot go on behind a block that it cannot read.
@@ -346,38 +353,54 @@ fn each(
 }
 
 /// Copies the picture of one moment, key by key.
-fn copy(disk: &Disk, to: &Path) -> Result<Copied, OpenError> {
+fn copy(disk: &Disk, picture: &Picture, to: &Path) -> Result<Copied, OpenError> {
     let folder = Folder::lock_new(to)?;
     let broken = |error: fjall::Error| {
         let source = std::io::Error::other(failed(&error).to_string());
         OpenError::Io { folder: folder.path().to_path_buf(), doing: "copied", source }
     };
-    let at = disk.snapshot();
-    let expiry = std::sync::Arc::default();
+    let io =
+        |source| OpenError::Io { folder: folder.path().to_path_buf(), doing: "completed", source };
+    folder.make_folders().map_err(io)?;
+    let (at, expiry) = (&picture.at, std::sync::Arc::default());
     let target = disk::open(&folder.data(), 8 << 20, &expiry).map_err(broken)?;
-    let pairs = [
-        (&disk.slots, &target.slots),
+    let mut copied = Copied::default();
+    copied.fill(picture.slots(&disk.slots), &target.slots).map_err(broken)?;
+    for (from, into) in [
         (&disk.docs, &target.docs),
         (&disk.lanes, &target.lanes),
         (&disk.numbers, &target.numbers),
         (&disk.meta, &target.meta),
-    ];
-    let mut copied = Copied::default();
-    for (from, into) in pairs {
-        let mut ingestion = into.start_ingestion().map_err(broken)?;
-        for guard in at.iter(from) {
-            let (key, value) = guard.into_inner().map_err(broken)?;
-            copied.values += 1;
-            copied.bytes += (key.len() + value.len()) as u64;
-            ingestion.write(key, value).map_err(broken)?;
-        }
-        ingestion.finish().map_err(broken)?;
+    ] {
+        copied.fill(all(at, from), into).map_err(broken)?;
     }
     target.db.persist(PersistMode::SyncAll).map_err(broken)?;
     drop(target);
-    let io =
-        |source| OpenError::Io { folder: folder.path().to_path_buf(), doing: "completed", source };
+    let end = Log::make(&folder.log(), Size::of(0), |frame| {
+        for (word, value) in &picture.notes {
+            frame.add(Space::Meta, word, value.as_deref());
+        }
+    });
+    let end = end.map_err(io)?;
     folder.write_format().map_err(io)?;
-    folder.mark_closed();
+    folder.mark_closed(end);
     Ok(copied)
+}
+
+impl Copied {
+    /// Copies `pairs` into the empty keyspace `into`.
+    fn fill(
+        &mut self,
+        pairs: impl Iterator<Item = Result<(fjall::Slice, fjall::Slice), fjall::Error>>,
+        into: &Keyspace,
+    ) -> Result<(), fjall::Error> {
+        let mut ingestion = into.start_ingestion()?;
+        for pair in pairs {
+            let (key, value) = pair?;
+            self.values += 1;
+            self.bytes += (key.len() + value.len()) as u64;
+            ingestion.write(key, value)?;
+        }
+        ingestion.finish()
+    }
 }

@@ -13,8 +13,10 @@ use onetake_core::{Slot, Timestamp, Version};
 use onetake_engine::{Commit, Reply, Stamped, StoreError, Swap, Tx};
 use tokio::sync::oneshot;
 
-use super::batch::{Around, Batch, PendingSlots, Room, Space, Wanted, Writes};
+use super::batch::{Around, Batch, PendingSlots, Room, Wanted, Writes};
 use super::crash::point;
+use super::log::Space;
+use super::picture::Picture;
 use super::shared::Shared;
 use crate::seal::MasterKey;
 
@@ -22,6 +24,9 @@ use crate::seal::MasterKey;
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 /// How often the free space of the disk is looked at, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// How long it waits for others at the most. On a slow disk they come while it works.
+const PATIENCE_MAX: Duration = Duration::from_micros(200);
 
 /// Where an answer goes. Whoever left is not waited for.
 pub(super) type Ear<T> = oneshot::Sender<Reply<T>>;
@@ -47,6 +52,10 @@ pub(super) enum Op {
     Remove {
         listed: Vec<(Slot, Version)>,
         ear: Ear<usize>,
+    },
+    /// Takes a picture between two batches.
+    Picture {
+        ear: Ear<Picture>,
     },
     /// Makes a new key to seal with.
     Rotate {
@@ -85,13 +94,18 @@ impl Writer {
     pub(super) fn run(mut self) {
         let _guard = Guard(Arc::clone(&self.shared));
         let mut ops = Vec::new();
-        while self.shared.queue.take(&mut ops) {
+        while self.shared.queue.take(&mut ops, self.patience()) {
             self.look_at_disk();
             self.work(&mut ops);
         }
         if self.shared.fate.get().is_none() {
             self.leave_in_order();
         }
+    }
+
+    /// How long to wait for others: a batch for a few costs a whole sync.
+    fn patience(&self) -> Duration {
+        (2 * self.shared.log().last_sync()).min(PATIENCE_MAX)
     }
 
     fn work(&mut self, ops: &mut Vec<Op>) {
@@ -119,20 +133,17 @@ impl Writer {
         }
         self.note_time(&mut batch, now);
         let (is_empty, ring) = (batch.is_empty(), batch.take_ring());
-        let (writes, mut slots) = batch.writes();
+        let (writes, slots) = batch.writes();
         drop(tally);
         point("judged");
-        let written = if is_empty { Ok(()) } else { shared.write(writes, &mut slots) };
+        let written = if is_empty { Ok(()) } else { shared.write(writes, slots, now) };
         match written {
             Ok(()) => {
-                point("synced");
                 if let Some(ring) = ring {
                     shared.disk.seal_with(ring);
                 }
-                for (slot, pending) in slots {
-                    shared.front.settle(&slot, pending.record, now, pending.pins);
-                }
                 point("settled");
+                shared.queue.answering(told.len());
                 tell(told, shared.clock.now());
             }
             Err(error) => {
@@ -184,8 +195,9 @@ impl Writer {
             note("tally", self.shared.tally().encode(self.shared.disk.boot));
         }
         point("leaving");
-        if let Err(error) = self.shared.write(writes, &mut PendingSlots::new()) {
-            tracing::warn!(%error, "the store could not leave a note for its next opening");
+        let (slots, now) = (PendingSlots::new(), self.shared.clock.now());
+        if let Err(error) = self.shared.write(writes, slots, now) {
+            self.shared.end(&format!("a write failed while it was closed: {error}"));
         }
     }
 }
@@ -200,7 +212,7 @@ impl Drop for Guard {
             self.0.end("its writer failed; this is a bug of Onetake");
             // Whoever stands in line hears that nobody knows, when its operation is dropped.
             let mut left = Vec::new();
-            while self.0.queue.take(&mut left) {
+            while self.0.queue.take(&mut left, Duration::ZERO) {
                 left.clear();
             }
         }
@@ -257,6 +269,8 @@ fn judge(
             batch.note(word, bytes);
             told.push(Told::Noted(ear));
         }
+        // Nothing of this batch is visible yet.
+        Op::Picture { ear } => say(ear, shared.clock.now(), Ok(Picture::take(shared))),
         Op::Rotate { master, ear } => match batch.rotate(&master) {
             Ok(()) => told.push(Told::Noted(ear)),
             Err(error) => say(ear, shared.clock.now(), Err(error)),
@@ -333,6 +347,7 @@ fn refuse(op: Op, fate: &str, pinned: &mut Vec<Slot>) {
             pinned.extend(listed.into_iter().map(|(slot, _)| slot));
             drop(ear.send(Err(lost())));
         }
+        Op::Picture { ear } => drop(ear.send(Err(lost()))),
         Op::Note { ear, .. } | Op::Rotate { ear, .. } => drop(ear.send(Err(lost()))),
     }
 }

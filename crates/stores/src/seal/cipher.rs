@@ -26,7 +26,12 @@ pub(super) fn secret() -> Secret {
 
 /// A number used once: 192 random bits do not repeat within the life of a key.
 pub(super) fn nonce() -> [u8; NONCE_BYTES] {
-    let mut bytes = [0; NONCE_BYTES];
+    random()
+}
+
+/// Bytes that nobody can guess.
+pub(crate) fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
     OsRng.fill_bytes(&mut bytes);
     bytes
 }

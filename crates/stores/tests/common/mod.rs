@@ -17,8 +17,10 @@ use onetake_testkit::{Rig, wait_out};
 use tempfile::TempDir;
 
 /// Settings for tests: nothing that ends the process, no demand on the disk of the machine.
+/// With files of the log so small that records come into the tables all the time.
 pub(crate) fn options() -> Options {
-    Options { on_loss: OnLoss::Refuse, reserve_bytes: 1 << 20, ..Options::default() }
+    let (on_loss, reserve_bytes, log_bytes) = (OnLoss::Refuse, 1 << 20, 16 << 10);
+    Options { on_loss, reserve_bytes, log_bytes, ..Options::default() }
 }
 
 /// A folder for what processes leave behind that are ended on purpose. In memory where the system

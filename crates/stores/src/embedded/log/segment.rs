@@ -1,0 +1,234 @@
+//! The files of the log: each is written from its beginning to its end, and then used again.
+//!
+//! A file is filled with zeros before it is used. A sync of what lies in blocks that are already
+//! there has nothing to note beside the data itself, which is what makes it cheap; that is also why
+//! files are used again instead of being deleted. What a used file held before is told from what
+//! it holds now by the numbers of frames, which only grow.
+//!
+//! ```text
+//! head    "OTLOGSEG", layout u32, id of the log, number u64, number of its first frame u64,
+//!         bytes of the file u64, checksum u64 of what is before it; zeros up to 512 bytes
+//! frames  one after the other
+//! ```
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::frame::{ALIGN, LogId};
+use crate::embedded::folder::sync_folder;
+
+pub(super) const HEAD_BYTES: usize = ALIGN;
+const MAGIC: &[u8; 8] = b"OTLOGSEG";
+const LAYOUT: u32 = 1;
+const CHECKED: usize = 52;
+/// How files of the log are called; the number before it means nothing.
+const ENDING: &str = "seg";
+/// How much is filled with zeros at a time.
+const FILL: usize = 1 << 20;
+
+/// What a segment says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) id: LogId,
+    pub(super) number: u64,
+    pub(super) first_frame: u64,
+    pub(super) bytes: u64,
+}
+
+/// What the beginning of a file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begun {
+    /// It was never written.
+    Blank,
+    As(Head),
+    /// It was written and cannot be read. Sectors are written whole, so no crash does that.
+    Unreadable,
+}
+
+impl Head {
+    fn encode(self) -> [u8; HEAD_BYTES] {
+        let mut bytes = [0; HEAD_BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&LAYOUT.to_be_bytes());
+        bytes[12..28].copy_from_slice(&self.id);
+        bytes[28..36].copy_from_slice(&self.number.to_be_bytes());
+        bytes[36..44].copy_from_slice(&self.first_frame.to_be_bytes());
+        bytes[44..52].copy_from_slice(&self.bytes.to_be_bytes());
+        let checksum = xxh3_64(&bytes[..CHECKED]);
+        bytes[CHECKED..CHECKED + 8].copy_from_slice(&checksum.to_be_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let eight = |at: usize| {
+            let bytes = bytes.get(at..at + 8)?;
+            Some(u64::from_be_bytes(bytes.try_into().expect("invariant: eight bytes")))
+        };
+        let is_ours = bytes.get(..8)? == MAGIC && bytes.get(8..12)? == LAYOUT.to_be_bytes();
+        if !is_ours || eight(CHECKED)? != xxh3_64(bytes.get(..CHECKED)?) {
+            return None;
+        }
+        let id = bytes.get(12..28)?.try_into().expect("invariant: sixteen bytes");
+        Some(Self { id, number: eight(28)?, first_frame: eight(36)?, bytes: eight(44)? })
+    }
+}
+
+/// A file that may be written anew, from its beginning.
+#[derive(Debug)]
+pub(in crate::embedded) struct Blank {
+    path: PathBuf,
+    file: File,
+    pub(in crate::embedded) bytes: usize,
+}
+
+impl Blank {
+    /// Makes a new file of so many bytes. It is there, with all its blocks, once this returns.
+    pub(in crate::embedded) fn make(folder: &Path, bytes: usize) -> io::Result<Self> {
+        let (path, mut file) = free_name(folder)?;
+        let filled = fill(&mut file, bytes).and_then(|()| sync_folder(folder));
+        if let Err(error) = filled {
+            // Half of it would take space and help nobody. Removing it may fail as well.
+            drop(std::fs::remove_file(path));
+            return Err(error);
+        }
+        Ok(Self { path, file, bytes })
+    }
+
+    /// Removes the file: it is too small to be used again.
+    pub(in crate::embedded) fn discard(self) -> io::Result<()> {
+        std::fs::remove_file(self.path)
+    }
+
+    /// Takes a file that is there and holds nothing that is needed.
+    pub(super) fn take(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().write(true).open(path)?;
+        let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(0);
+        Ok(Self { path: path.to_path_buf(), file, bytes })
+    }
+}
+
+fn fill(file: &mut File, bytes: usize) -> io::Result<()> {
+    let zeros = vec![0; FILL.min(bytes)];
+    let mut left = bytes;
+    while left > 0 {
+        let now = left.min(zeros.len());
+        file.write_all(&zeros[..now])?;
+        left -= now;
+    }
+    file.sync_all()
+}
+
+/// Creates a file under the first name that is free.
+fn free_name(folder: &Path) -> io::Result<(PathBuf, File)> {
+    for number in 0_u32.. {
+        let path = folder.join(format!("{number}.{ENDING}"));
+        match private().create_new(true).open(&path) {
+            Ok(file) => return Ok((path, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other("no name is free"))
+}
+
+/// To write a file that nobody else may read.
+pub(super) fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// The files of the log in `folder`.
+pub(super) fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == ENDING) {
+            found.push(path);
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// How the file at `path` begins.
+pub(super) fn begun(path: &Path) -> io::Result<Begun> {
+    let mut bytes = Vec::with_capacity(HEAD_BYTES);
+    File::open(path)?.take(HEAD_BYTES as u64).read_to_end(&mut bytes)?;
+    Ok(match Head::decode(&bytes) {
+        Some(head) => Begun::As(head),
+        None if bytes.iter().all(|byte| *byte == 0) => Begun::Blank,
+        None => Begun::Unreadable,
+    })
+}
+
+/// The file that is being written.
+#[derive(Debug)]
+pub(super) struct Segment {
+    blank: Blank,
+    pub(super) number: u64,
+    written: usize,
+}
+
+impl Segment {
+    /// Begins `blank` as the segment `number`. Not synced.
+    pub(super) fn begin(
+        mut blank: Blank,
+        id: LogId,
+        number: u64,
+        first_frame: u64,
+    ) -> io::Result<Self> {
+        let head = Head { id, number, first_frame, bytes: blank.bytes as u64 };
+        blank.file.seek(SeekFrom::Start(0))?;
+        blank.file.write_all(&head.encode())?;
+        Ok(Self { blank, number, written: HEAD_BYTES })
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.blank.bytes
+    }
+
+    pub(super) const fn left(&self) -> usize {
+        self.blank.bytes.saturating_sub(self.written)
+    }
+
+    /// Writes one frame behind those before it. Not synced.
+    pub(super) fn write(&mut self, frame: &[u8]) -> io::Result<()> {
+        self.blank.file.write_all(frame)?;
+        self.written += frame.len();
+        Ok(())
+    }
+
+    /// Returns when everything that was written is on the disk.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.blank.file.sync_data()
+    }
+
+    pub(super) fn into_blank(self) -> Blank {
+        self.blank
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_reads_as_it_was_written_and_any_change_is_noticed() {
+        let head = Head { id: [3; 16], number: 5, first_frame: 70, bytes: 4096 };
+        let bytes = head.encode();
+        assert_eq!(Head::decode(&bytes), Some(head));
+        for at in 0..CHECKED + 8 {
+            let mut changed = bytes;
+            changed[at] ^= 1;
+            assert_eq!(Head::decode(&changed), None, "byte {at}");
+        }
+        assert_eq!(Head::decode(&bytes[..40]), None);
+        assert_eq!(Head::decode(&[0; HEAD_BYTES]), None);
+    }
+}
