@@ -30,8 +30,9 @@ fn folder() -> (TempDir, PathBuf) {
     (folder, path)
 }
 
+/// With a log that nothing leaves while its files are copied.
 fn open(path: &Path) -> Embedded {
-    Embedded::open_with(path, options()).unwrap()
+    Embedded::open_with(path, Options { log_bytes: 1 << 20, ..options() }).unwrap()
 }
 
 /// Copies the files of a store that is open, as a crash of the machine right now would leave them.

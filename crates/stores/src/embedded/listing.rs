@@ -4,7 +4,6 @@
 //! elsewhere.
 
 use std::cmp::Ordering;
-use std::iter::Peekable;
 use std::sync::Arc;
 
 use fjall::{Readable, Slice};
@@ -88,15 +87,12 @@ impl Disk {
             let (key, bytes) = pair?;
             Ok((key, Known::Table(bytes)))
         });
-        let fresh = fresh.map(|(key, record)| Ok((key, Known::Fresh(record))));
-        let both = Merged { fresh: fresh.peekable(), tables: tables.peekable() };
-        let both = both.take_while(|pair| {
+        let fresh = fresh.map(|(key, record)| (key, record.map(Known::Fresh)));
+        let both = merged(fresh, tables).take_while(|pair| {
             pair.as_ref().map_or(true, |(key, _)| end.is_none_or(|end| key <= end))
         });
-        let both = both.filter(|pair| !matches!(pair, Ok((_, Known::Fresh(None)))));
         paged(both, limit, prefix, |key, known| match known {
             Known::Fresh(record) => {
-                let record = record.expect("invariant: removed ones are left out");
                 let size = record.weight();
                 Ok((record, size))
             }
@@ -108,41 +104,36 @@ impl Disk {
     }
 }
 
-/// What a place holds, by what is known of it.
+/// A record, by where it is known from.
 enum Known {
-    /// From memory; `None`: nothing.
-    Fresh(Option<Arc<Record>>),
+    Fresh(Arc<Record>),
     Table(Slice),
 }
 
-type Pair = Result<(Slice, Known), StoreError>;
-
-/// Two rows of places in the order of their keys, as one. Where both have a place, the fresh one
-/// counts.
-struct Merged<F: Iterator<Item = Pair>, T: Iterator<Item = Pair>> {
-    fresh: Peekable<F>,
-    tables: Peekable<T>,
-}
-
-impl<F: Iterator<Item = Pair>, T: Iterator<Item = Pair>> Iterator for Merged<F, T> {
-    type Item = Pair;
-
-    fn next(&mut self) -> Option<Pair> {
-        let (Some(Ok((fresh, _))), Some(Ok((table, _)))) = (self.fresh.peek(), self.tables.peek())
-        else {
-            // A table that cannot be read is said before anything behind it is.
-            return match self.tables.peek() {
-                Some(_) => self.tables.next(),
-                None => self.fresh.next(),
+/// Two rows in the order of their keys, as one. Where both have a key the fresh one counts, and
+/// `None` there is something that was removed. A table that cannot be read is said before anything
+/// that is behind it.
+pub(super) fn merged<V, E>(
+    fresh: impl Iterator<Item = (Slice, Option<V>)>,
+    tables: impl Iterator<Item = Result<(Slice, V), E>>,
+) -> impl Iterator<Item = Result<(Slice, V), E>> {
+    let (mut fresh, mut tables) = (fresh.peekable(), tables.peekable());
+    std::iter::from_fn(move || {
+        loop {
+            let order = match (fresh.peek(), tables.peek()) {
+                (None, _) | (Some(_), Some(Err(_))) => Ordering::Greater,
+                (Some(_), None) => Ordering::Less,
+                (Some((fresh, _)), Some(Ok((table, _)))) => fresh.cmp(table),
             };
-        };
-        match fresh.cmp(table) {
-            Ordering::Less => self.fresh.next(),
-            Ordering::Greater => self.tables.next(),
-            Ordering::Equal => {
-                self.tables.next();
-                self.fresh.next()
+            if order == Ordering::Greater {
+                return tables.next();
+            }
+            if order == Ordering::Equal {
+                tables.next();
+            }
+            if let Some((key, Some(value))) = fresh.next() {
+                return Some(Ok((key, value)));
             }
         }
-    }
+    })
 }

@@ -4,11 +4,10 @@
 //! engine below. Both are taken between two batches, so that what one transaction wrote is there
 //! whole or not at all. Whoever reads it reads at leisure: the store goes on.
 
-use std::cmp::Ordering;
-
 use fjall::{Keyspace, Readable, Slice, Snapshot};
 
 use super::disk::Disk;
+use super::listing::merged;
 use super::shared::{Notes, Shared};
 
 /// What a store holds at one moment.
@@ -41,25 +40,7 @@ impl Picture {
         &self,
         slots: &Keyspace,
     ) -> impl Iterator<Item = Result<(Slice, Slice), fjall::Error>> {
-        let mut tables = self.at.iter(slots).map(fjall::Guard::into_inner).peekable();
-        let mut fresh = self.fresh.iter().peekable();
-        std::iter::from_fn(move || {
-            loop {
-                let order = match (fresh.peek(), tables.peek()) {
-                    (None, _) | (Some(_), Some(Err(_))) => Ordering::Greater,
-                    (Some(_), None) => Ordering::Less,
-                    (Some((fresh, _)), Some(Ok((table, _)))) => fresh.cmp(table),
-                };
-                if order == Ordering::Greater {
-                    return tables.next();
-                }
-                if order == Ordering::Equal {
-                    tables.next();
-                }
-                if let Some((key, Some(bytes))) = fresh.next() {
-                    return Some(Ok((key.clone(), bytes.clone())));
-                }
-            }
-        })
+        let tables = self.at.iter(slots).map(fjall::Guard::into_inner);
+        merged(self.fresh.iter().cloned(), tables)
     }
 }

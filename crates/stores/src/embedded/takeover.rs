@@ -25,6 +25,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Tables of records that may wait to be merged. Usually they are far fewer; every new key asks all
 /// of them, and at 256 the engine below would lose count.
 const TABLES_MAX: usize = 48;
+/// How long a flush may take before it is taken for one that will never end.
+const FLUSH_MAX: Duration = Duration::from_secs(60);
 /// How long merges may stand still before they are made to go on.
 const MERGES_MAX: Duration = Duration::from_secs(10);
 
@@ -192,9 +194,13 @@ pub(super) fn flush(db: &Database, keyspaces: [&Keyspace; 4]) -> Result<(), fjal
         keyspace.rotate_memtable()?;
     }
     for keyspace in keyspaces {
+        let begun = Instant::now();
         // Waiting without looking would be for ever when the flush has failed.
         while keyspace.sealed_memtable_count() > 0 {
             db.persist(PersistMode::Buffer)?;
+            if begun.elapsed() > FLUSH_MAX {
+                return Err(fjall::Error::Poisoned);
+            }
             std::thread::sleep(LOOK_EVERY);
         }
     }

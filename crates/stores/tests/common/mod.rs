@@ -29,7 +29,7 @@ pub(crate) fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Copies a folder with everything in it.
+/// Copies a folder with everything in it. What goes meanwhile is not needed any more.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -37,7 +37,10 @@ pub(crate) fn copy(from: &Path, to: &Path) {
         if path.is_dir() {
             copy(&path, &to.join(name));
         } else {
-            fs::copy(&path, to.join(name)).unwrap();
+            match fs::copy(&path, to.join(name)) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                copied => drop(copied.unwrap()),
+            }
         }
     }
 }

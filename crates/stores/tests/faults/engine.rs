@@ -43,6 +43,12 @@ fn ingest(keyspace: &Keyspace, keys: impl Iterator<Item = u32>) -> fjall::Result
     ingestion.finish()
 }
 
+/// Ways in which a table cannot be written.
+fn of_tables() -> [Fault; 2] {
+    let full = Fault::write(1, Effect::Errno(libc::ENOSPC));
+    [full.only("/tables/"), Fault::sync(1, libc::EIO).only("/tables/")]
+}
+
 /// Empties the journals, and leaves the newest.
 fn forget_journals(dir: &Path) {
     let journal = |number: u32| dir.join(format!("{number}.jnl"));
@@ -145,10 +151,7 @@ fn tables_may_vanish_silently_until_the_folder_of_the_keyspaces_is_synced() {
 
 #[test]
 fn values_that_cannot_be_brought_in_are_said_to_be_so_and_the_rest_stays() {
-    for fault in [
-        Fault::write(1, Effect::Errno(libc::ENOSPC)).only("/tables/"),
-        Fault::sync(1, libc::EIO).only("/tables/"),
-    ] {
+    for fault in of_tables() {
         let disk = Disk::new();
         let (db, keyspace) = open(disk.path()).unwrap();
         sync_keyspaces(disk.path());
@@ -163,10 +166,7 @@ fn values_that_cannot_be_brought_in_are_said_to_be_so_and_the_rest_stays() {
 
 #[test]
 fn a_flush_that_fails_in_the_background_stops_everything() {
-    for fault in [
-        Fault::write(1, Effect::Errno(libc::ENOSPC)).only("/tables/"),
-        Fault::sync(1, libc::EIO).only("/tables/"),
-    ] {
+    for fault in of_tables() {
         let disk = Disk::new();
         let (db, keyspace) = open(disk.path()).unwrap();
         sync_keyspaces(disk.path());
