@@ -9,7 +9,7 @@
 mod common;
 mod disk;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -354,6 +354,34 @@ async fn c8_a_flipped_bit_never_changes_an_answer_and_never_hides_one() {
         }
     }
     assert!(refused > 0 && harmless > 0 && found > 0, "{refused} {harmless} {found}");
+}
+
+/// C8: checking a store comes to an end whatever block of its tables cannot be read.
+#[tokio::test(flavor = "multi_thread")]
+async fn c8_checking_ends_behind_a_block_that_cannot_be_read() {
+    let calm = Disk::new();
+    let store = open(&calm).unwrap();
+    caller(store.clone(), Heard::default(), 1, 20).await;
+    store.compact().await;
+    drop(store);
+    let files = files_below(calm.path());
+    let tables: Vec<_> = files.iter().filter(|file| is_table(file)).collect();
+    let mut found = 0;
+    for table in &tables {
+        let length = std::fs::metadata(calm.path().join(table)).unwrap().len();
+        // Fine enough for the smallest block: the list of the others, which every walk reads.
+        for nth in 0..60 {
+            let disk = calm.after_power_loss_with(0, Names::Kept);
+            flip(disk.path().join(table), length * nth / 60);
+            let checked = upkeep::check(home(&disk), &options()).unwrap();
+            found += usize::from(!checked.is_whole());
+        }
+    }
+    assert!(tables.len() > 3 && found > tables.len(), "{found} in {} tables", tables.len());
+}
+
+fn is_table(file: &Path) -> bool {
+    file.components().any(|part| part.as_os_str() == "tables")
 }
 
 /// Whether every answer is there; panics when one is another or is gone without a word.
