@@ -147,6 +147,9 @@ impl<S: Slots> Executor<S> {
             None => None,
         };
         let Some(doubt) = doubt else {
+            if let Some(known) = self.engine.at_hand(&ask) {
+                return reply(known);
+            }
             return reply(self.engine.run_answering(ask, execute, is_answering).await);
         };
         match self.engine.recover(ask, &doubt, execute, is_answering).await.transpose() {

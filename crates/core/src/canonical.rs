@@ -5,16 +5,15 @@
 //! no single meaning (a member name that occurs twice, text that is not JSON) is refused, never
 //! repaired.
 //!
-//! Parsing uses events instead of recursion, and depth and size are bounded before anything is
-//! built, so no document can exhaust the stack. Nothing here hashes; that is `fingerprint.rs`.
+//! How a document is read is `canonical/read.rs`; nothing here hashes, that is `fingerprint.rs`.
+
+mod read;
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use json_event_parser::{JsonEvent, SliceJsonParser};
-
+use self::read::{Document, Item, Json, read};
 use crate::Code;
-use crate::number::canonical_number;
 use crate::pointer::Pointer;
 
 /// How much of a document the canonicaliser is willing to hold.
@@ -81,28 +80,17 @@ pub fn canonical_json<'p>(
     if json.len() > limits.bytes_max {
         return Err(CanonicalError::TooLarge(limits.bytes_max));
     }
-    let mut document = parse(json, limits)?;
+    let mut document = read(json, limits)?;
     for pointer in ignored {
         forget(&mut document, pointer);
     }
     let mut out = Vec::with_capacity(json.len());
-    write(&mut out, &document);
+    write(&mut out, &document.items, &document.root);
     Ok(out)
 }
 
-/// A document with its members in canonical order. What needs no change is borrowed from the text.
-enum Json<'a> {
-    Null,
-    Boolean(bool),
-    /// Already canonical.
-    Number(Cow<'a, str>),
-    String(Cow<'a, str>),
-    Array(Vec<Json<'a>>),
-    Object(Vec<(Name<'a>, Json<'a>)>),
-}
-
 /// A member name, ordered by UTF-16 code units as RFC 8785 asks.
-#[derive(PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 struct Name<'a>(Cow<'a, str>);
 
 impl Ord for Name<'_> {
@@ -122,104 +110,34 @@ impl PartialOrd for Name<'_> {
     }
 }
 
-/// A container that is still open, and the name under which its parent will hold it.
-struct Open<'a> {
-    value: Json<'a>,
-    name: Option<Name<'a>>,
-}
-
-fn parse(json: &[u8], limits: JsonLimits) -> Result<Json<'_>, CanonicalError> {
-    let JsonLimits { depth_max, values_max, .. } = limits;
-    let mut values = 0;
-    let mut parser = SliceJsonParser::new(json);
-    let mut open: Vec<Open<'_>> = Vec::new();
-    let mut name: Option<Name<'_>> = None;
-    let mut document = Json::Null;
-    loop {
-        let event = parser.parse_next().map_err(|e| CanonicalError::Syntax(e.to_string()))?;
-        let value = match event {
-            JsonEvent::Eof => return Ok(document),
-            JsonEvent::ObjectKey(text) => {
-                name = Some(Name(text));
-                continue;
-            }
-            JsonEvent::StartArray | JsonEvent::StartObject if open.len() >= depth_max => {
-                return Err(CanonicalError::TooDeep(depth_max));
-            }
-            JsonEvent::StartArray => {
-                open.push(Open { value: Json::Array(Vec::new()), name: name.take() });
-                continue;
-            }
-            JsonEvent::StartObject => {
-                open.push(Open { value: Json::Object(Vec::new()), name: name.take() });
-                continue;
-            }
-            JsonEvent::EndArray | JsonEvent::EndObject => {
-                let closed = open.pop().expect("invariant: the parser closes what it opened");
-                name = closed.name;
-                in_order(closed.value)?
-            }
-            JsonEvent::String(text) => Json::String(text),
-            JsonEvent::Number(text) => Json::Number(canonical_number(text)?),
-            JsonEvent::Boolean(value) => Json::Boolean(value),
-            JsonEvent::Null => Json::Null,
-        };
-        values += 1;
-        if values > values_max {
-            return Err(CanonicalError::TooMany(values_max));
-        }
-        match open.last_mut() {
-            Some(parent) => attach(&mut parent.value, name.take(), value),
-            None => document = value,
-        }
-    }
-}
-
-/// Puts a finished value into the container that is open around it.
-fn attach<'a>(parent: &mut Json<'a>, name: Option<Name<'a>>, value: Json<'a>) {
-    match (parent, name) {
-        (Json::Array(elements), None) => elements.push(value),
-        (Json::Object(members), Some(name)) => members.push((name, value)),
-        _ => unreachable!("invariant: members have names, elements have none"),
-    }
-}
-
-/// Sorts the members of an object that is complete, and refuses a name that is there twice.
-fn in_order(mut value: Json<'_>) -> Result<Json<'_>, CanonicalError> {
-    if let Json::Object(members) = &mut value {
-        members.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-        if members.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-            return Err(CanonicalError::DuplicateMember);
-        }
-    }
-    Ok(value)
-}
-
 /// Takes out what `pointer` names, if the document has it.
-fn forget(document: &mut Json<'_>, pointer: &Pointer) {
+fn forget(document: &mut Document<'_>, pointer: &Pointer) {
+    let Document { items, root } = document;
+    let mut inside = match root {
+        Json::Array(inside) | Json::Object(inside) => inside.clone(),
+        Json::Absent | Json::Null | Json::Boolean(_) | Json::Number(_) | Json::String(_) => return,
+    };
+    let mut is_object = matches!(root, Json::Object(_));
     let mut steps = pointer.steps().peekable();
-    let mut at = document;
     while let Some(step) = steps.next() {
-        let last = steps.peek().is_none();
-        let next = match at {
-            Json::Object(members) if last => {
-                members.retain(|(name, _)| name.0 != step);
-                return;
-            }
-            Json::Object(members) => {
-                members.iter_mut().find_map(|(name, value)| (name.0 == step).then_some(value))
-            }
-            Json::Array(elements) => index(step).and_then(|index| elements.get_mut(index)),
-            Json::Null | Json::Boolean(_) | Json::Number(_) | Json::String(_) => None,
+        let there = &mut items[inside];
+        let found = if is_object {
+            there.iter_mut().find(|item| item.name.as_ref().is_some_and(|name| name.0 == step))
+        } else {
+            index(step).and_then(|index| there.get_mut(index))
         };
-        match next {
-            Some(value) if last => {
-                *value = Json::Null;
+        let Some(found) = found else { return };
+        if steps.peek().is_none() {
+            found.value = if is_object { Json::Absent } else { Json::Null };
+            return;
+        }
+        (inside, is_object) = match &found.value {
+            Json::Array(inside) => (inside.clone(), false),
+            Json::Object(inside) => (inside.clone(), true),
+            Json::Absent | Json::Null | Json::Boolean(_) | Json::Number(_) | Json::String(_) => {
                 return;
             }
-            Some(value) => at = value,
-            None => return,
-        }
+        };
     }
 }
 
@@ -229,43 +147,55 @@ fn index(step: &str) -> Option<usize> {
     (plain && step.bytes().all(|b| b.is_ascii_digit())).then(|| step.parse().ok()).flatten()
 }
 
-/// Recursion is safe here: `parse` has bounded the depth.
-fn write(out: &mut Vec<u8>, value: &Json<'_>) {
+/// Recursion is safe here: `read` has bounded the depth.
+fn write(out: &mut Vec<u8>, items: &[Item<'_>], value: &Json<'_>) {
     match value {
-        Json::Null => out.extend_from_slice(b"null"),
+        Json::Absent | Json::Null => out.extend_from_slice(b"null"),
         Json::Boolean(true) => out.extend_from_slice(b"true"),
         Json::Boolean(false) => out.extend_from_slice(b"false"),
         Json::Number(text) => out.extend_from_slice(text.as_bytes()),
         Json::String(text) => write_string(out, text),
-        Json::Array(elements) => {
+        Json::Array(inside) => {
             out.push(b'[');
-            for (position, element) in elements.iter().enumerate() {
+            for (position, element) in items[inside.clone()].iter().enumerate() {
                 if position > 0 {
                     out.push(b',');
                 }
-                write(out, element);
+                write(out, items, &element.value);
             }
             out.push(b']');
         }
-        Json::Object(members) => {
+        Json::Object(inside) => {
             out.push(b'{');
-            for (position, (name, member)) in members.iter().enumerate() {
+            let members = items[inside.clone()].iter();
+            let there = members.filter(|member| !matches!(member.value, Json::Absent));
+            for (position, member) in there.enumerate() {
                 if position > 0 {
                     out.push(b',');
                 }
+                let name = member.name.as_ref().expect("invariant: a member has a name");
                 write_string(out, &name.0);
                 out.push(b':');
-                write(out, member);
+                write(out, items, &member.value);
             }
             out.push(b'}');
         }
     }
 }
 
-fn write_string(out: &mut Vec<u8>, text: &str) {
+#[allow(clippy::ptr_arg, reason = "whether it is borrowed says what it is")]
+fn write_string(out: &mut Vec<u8>, text: &Cow<'_, str>) {
     out.push(b'"');
+    match text {
+        // As it stood between quotes, without an escape: nothing in it needs one.
+        Cow::Borrowed(text) => out.extend_from_slice(text.as_bytes()),
+        Cow::Owned(text) => write_escaped(out, text),
+    }
+    out.push(b'"');
+}
+
+fn write_escaped(out: &mut Vec<u8>, text: &str) {
     let mut rest = text.as_bytes();
-    // Most text has nothing to escape and is copied as it is.
     while let Some(at) = rest.iter().position(|byte| matches!(byte, 0x00..0x20 | b'"' | b'\\')) {
         let (plain, special) = rest.split_at(at);
         out.extend_from_slice(plain);
@@ -273,7 +203,6 @@ fn write_string(out: &mut Vec<u8>, text: &str) {
         rest = &special[1..];
     }
     out.extend_from_slice(rest);
-    out.push(b'"');
 }
 
 fn write_escape(out: &mut Vec<u8>, byte: u8) {

@@ -55,12 +55,17 @@ impl<S: Slots> Engine<S> {
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Report> + Send + 'static,
     {
+        if let Some(answer) = self.at_hand(&ask) {
+            return answer;
+        }
         self.run_answering(ask, execute, || false).await
     }
 
     /// Like [`run`](Self::run), for an execution that may begin to answer its caller by itself
     /// before it ends: a caller of whom `is_answering` says so is kept to the end, whatever the
     /// policy says, because the end of that answer depends on what is recorded.
+    ///
+    /// Whoever asks this way has looked what is [at hand](Self::at_hand), or need not be quick.
     ///
     /// # Errors
     /// Those of [`run`](Self::run).
@@ -77,9 +82,7 @@ impl<S: Slots> Engine<S> {
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Report> + Send + 'static,
     {
-        if let Some(answer) = self.at_hand(&ask) {
-            return answer;
-        }
+        self.refuse_when_stopping()?;
         self.start_sweeper();
         let policy = Arc::clone(&ask.policy);
         let span = self.0.meters.span("run", &ask.address);
@@ -96,7 +99,8 @@ impl<S: Slots> Engine<S> {
 
     /// The answer to `ask`, if it is a replay or a mismatch of what the store has in memory. `None`
     /// says nothing: [`run`](Self::run) finds out, and answers this way by itself. For a
-    /// door that can spare itself some work when nothing is executed.
+    /// door that can spare itself some work when nothing is executed, and then asks by
+    /// [`run_answering`](Self::run_answering).
     pub fn at_hand(&self, ask: &Ask) -> Option<Result<Answer, RunError>> {
         if let Err(stopping) = self.refuse_when_stopping() {
             return Some(Err(stopping));

@@ -1,6 +1,6 @@
 //! The gateway in front of a service, beside a plain reverse proxy in front of the same one.
 
-use crate::layer::{Alone, Turns, added_up, beside};
+use crate::layer::{Turns, beside};
 use crate::load::{Load, replays, warm};
 use crate::peer::Peer;
 use crate::report::{Bar, Case};
@@ -8,32 +8,34 @@ use crate::{Plan, folder, say};
 
 pub(crate) fn cases(plan: &Plan) -> Vec<Case> {
     let (folders, load) = ([folder(), folder()], Load::new());
-    let path = folders[0].path().to_str().expect("a path that is text");
+    let [path, bottom] = folders.each_ref().map(|it| it.path().to_str().expect("text"));
     let upstream = Peer::start(&["plain"]);
     let address = upstream.address.to_string();
     let proxy = Peer::start(&["proxy", &address]);
     let gateway = Peer::start(&["gateway", &address, path]);
     let in_memory = Peer::start(&["gateway-in-memory", &address]);
-    let mut store = Alone::new(&folders[1]);
+    let durable = Peer::start(&["durable-proxy", &address, bottom]);
     // Nobody's first requests count.
-    for peer in [&proxy, &gateway, &in_memory] {
+    for peer in [&proxy, &gateway, &in_memory, &durable] {
         load.new_keys(peer.address, plan.span);
     }
-    let [mut bare, mut replay, mut fresh, mut quick] = [(); 4].map(|()| Turns::default());
+    let [mut bare, mut replay, mut fresh, mut quick, mut floor] =
+        [(); 5].map(|()| Turns::default());
     for round in 0..plan.rounds {
         bare.take(&proxy, || load.new_keys(proxy.address, plan.span));
         warm(gateway.address);
         replay.take(&gateway, || replays(gateway.address, plan.span));
         fresh.take(&gateway, || load.new_keys(gateway.address, plan.span));
         quick.take(&in_memory, || load.new_keys(in_memory.address, plan.span));
-        let alone = store.take(plan);
+        floor.take(&durable, || load.new_keys(durable.address, plan.span));
         say(&format!(
             "round {round}: plain proxy {:.0}/s, gateway: replay {:.0}/s, new keys {:.0}/s, \
-             in memory {:.0}/s; the store alone {alone:.0}/s",
+             in memory {:.0}/s; two durable writes and nothing else {:.0}/s",
             bare.last(),
             replay.last(),
             fresh.last(),
             quick.last(),
+            floor.last(),
         ));
     }
     let rate = |name: &str, ours: &[f64], bar| beside(name, "/s", ours, &bare.rates, bar);
@@ -48,14 +50,10 @@ pub(crate) fn cases(plan: &Plan) -> Vec<Case> {
         ms("gateway: p50 of a new key; beside a plain proxy", &fresh.p50_ms, &bare.p50_ms),
         ms("gateway: p99 of a new key; beside a plain proxy", &fresh.p99_ms, &bare.p99_ms),
         rate("gateway: new keys, store in memory; beside a plain proxy", &quick.rates, Bar::None),
-        rate("store: two swaps a key, no HTTP; beside a plain proxy", &store.rates, Bar::None),
-        rate(
-            "gateway: new keys, if these two only add up; beside a plain proxy",
-            &added_up([&quick.rates, &store.rates]),
-            Bar::None,
-        ),
+        rate("proxy with two durable writes; beside a plain proxy", &floor.rates, Bar::None),
         us("gateway: processor time of a replay; beside a plain proxy", &replay),
         us("gateway: processor time of a new key; beside a plain proxy", &fresh),
         us("gateway: the same, store in memory; beside a plain proxy", &quick),
+        us("proxy with two durable writes: processor time; beside a plain proxy", &floor),
     ]
 }

@@ -1,24 +1,13 @@
 //! The layer around a service, beside the same service without it, and where its time goes.
 //!
 //! A new key costs two durable writes. To show how much of it is the disk, the same layer is
-//! measured on the store in memory, the store without any HTTP, and how long processors work for
-//! one request: what is beyond that is waiting. Both together on the same cores can be no quicker
-//! than their times added up, which is shown as a rate.
-
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-
-use onetake_stores::Embedded;
-use tempfile::TempDir;
-use tokio::runtime::Runtime;
+//! measured on the store in memory, the service with nothing around it but two such writes
+//! (`floor.rs`), and how long processors work for one request: what is beyond that is waiting.
 
 use crate::load::{Load, Turn, replays, warm};
 use crate::peer::Peer;
 use crate::report::{Bar, Case};
-use crate::store_load::{for_span, new_keys};
-use crate::{Plan, folder, runtime, say};
-
-const TASKS: usize = 64;
+use crate::{Plan, folder, say};
 
 /// What the turns of one server came to.
 #[derive(Default)]
@@ -51,35 +40,6 @@ pub(crate) fn beside(name: &str, unit: &'static str, ours: &[f64], base: &[f64],
     Case::new(name, unit, &mut ours.to_vec(), &mut base.to_vec(), bar)
 }
 
-/// The rate of something whose parts, each alone, have these: their times are added up.
-pub(crate) fn added_up(parts: [&[f64]; 2]) -> Vec<f64> {
-    let [one, other] = parts;
-    one.iter().zip(other).map(|(one, other)| 1.0 / (1.0 / one + 1.0 / other)).collect()
-}
-
-/// A store without any HTTP, as many tasks as there are connections, and its rates.
-pub(crate) struct Alone {
-    runtime: Runtime,
-    store: Embedded,
-    keys: Arc<AtomicU64>,
-    pub(crate) rates: Vec<f64>,
-}
-
-impl Alone {
-    pub(crate) fn new(folder: &TempDir) -> Self {
-        let (runtime, keys) = (runtime(), Arc::new(AtomicU64::new(0)));
-        let store = Embedded::open(folder.path()).expect("an empty folder");
-        Self { runtime, store, keys, rates: Vec::new() }
-    }
-
-    pub(crate) fn take(&mut self, plan: &Plan) -> f64 {
-        let turn =
-            new_keys(&self.runtime, &self.store, TASKS, &self.keys, for_span(plan.span)).rate();
-        self.rates.push(turn);
-        turn
-    }
-}
-
 /// Everybody's turns.
 #[derive(Default)]
 struct Measured {
@@ -87,44 +47,44 @@ struct Measured {
     replay: Turns,
     fresh: Turns,
     in_memory: Turns,
-    store: Vec<f64>,
+    floor: Turns,
 }
 
 fn measure(plan: &Plan) -> Measured {
     let (folders, load) = ([folder(), folder()], Load::new());
-    let path = folders[0].path().to_str().expect("a path that is text");
+    let [path, bottom] = folders.each_ref().map(|it| it.path().to_str().expect("text"));
     let handler = Peer::start(&["plain"]);
     let layer = Peer::start(&["layer", path]);
     let in_memory = Peer::start(&["layer-in-memory"]);
-    let mut store = Alone::new(&folders[1]);
+    let durable = Peer::start(&["durable", bottom]);
     // Nobody's first requests count.
-    for peer in [&handler, &layer, &in_memory] {
+    for peer in [&handler, &layer, &in_memory, &durable] {
         load.new_keys(peer.address, plan.span);
     }
     let mut measured = Measured::default();
     for round in 0..plan.rounds {
-        let Measured { bare, replay, fresh, in_memory: quick, .. } = &mut measured;
+        let Measured { bare, replay, fresh, in_memory: quick, floor } = &mut measured;
         bare.take(&handler, || load.new_keys(handler.address, plan.span));
         warm(layer.address);
         replay.take(&layer, || replays(layer.address, plan.span));
         fresh.take(&layer, || load.new_keys(layer.address, plan.span));
         quick.take(&in_memory, || load.new_keys(in_memory.address, plan.span));
-        let alone = store.take(plan);
+        floor.take(&durable, || load.new_keys(durable.address, plan.span));
         say(&format!(
             "round {round}: plain {:.0}/s, replay {:.0}/s, new keys {:.0}/s, in memory {:.0}/s; \
-             the store alone {alone:.0}/s",
+             two durable writes and nothing else {:.0}/s",
             bare.last(),
             replay.last(),
             fresh.last(),
             quick.last(),
+            floor.last(),
         ));
     }
-    measured.store = store.rates;
     measured
 }
 
 pub(crate) fn cases(plan: &Plan) -> Vec<Case> {
-    let Measured { bare, replay, fresh, in_memory, store } = measure(plan);
+    let Measured { bare, replay, fresh, in_memory, floor } = measure(plan);
     let tails = replay.p99_ms.iter().zip(&bare.p99_ms);
     let mut tails: Vec<_> = tails.map(|(ours, bare)| ours / bare).collect();
     let rate = |name: &str, ours: &[f64], bar| beside(name, "/s", ours, &bare.rates, bar);
@@ -141,14 +101,10 @@ pub(crate) fn cases(plan: &Plan) -> Vec<Case> {
         ms("layer: p50 of a new key; beside plain", &fresh.p50_ms, &bare.p50_ms),
         ms("layer: p99 of a new key; beside plain", &fresh.p99_ms, &bare.p99_ms),
         rate("layer: new keys, store in memory; beside plain", &in_memory.rates, Bar::None),
-        rate("store: two swaps a key, 64 tasks, no HTTP; beside plain", &store, Bar::None),
-        rate(
-            "layer: new keys, if these two only add up; beside plain",
-            &added_up([&in_memory.rates, &store]),
-            Bar::None,
-        ),
+        rate("plain with two durable writes; beside plain", &floor.rates, Bar::None),
         us("layer: processor time of a replay; beside plain", &replay),
         us("layer: processor time of a new key; beside plain", &fresh),
         us("layer: the same, store in memory; beside plain", &in_memory),
+        us("plain with two durable writes: processor time; beside plain", &floor),
     ]
 }

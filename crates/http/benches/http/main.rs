@@ -11,6 +11,7 @@
 //! Stores lie in the target directory, because a temporary directory may be memory. `--quick` takes
 //! fewer turns and says so in its report.
 
+mod floor;
 mod gateway;
 mod layer;
 mod load;
@@ -19,10 +20,6 @@ mod proxy;
 #[path = "../../../../bench/report.rs"]
 mod report;
 mod service;
-/// The work that `cargo xtask bench store` measures, so that its figures and these compare.
-#[allow(dead_code, reason = "only its new keys are wanted here")]
-#[path = "../../../stores/benches/store/load.rs"]
-mod store_load;
 
 use std::time::Duration;
 

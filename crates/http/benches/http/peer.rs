@@ -23,7 +23,7 @@ use onetake_http::{Idempotency, Settings};
 use onetake_stores::Embedded;
 use tokio::net::TcpListener;
 
-use crate::{float, proxy, runtime, service};
+use crate::{float, floor, proxy, runtime, service};
 
 /// The argument that makes this program a peer.
 pub(crate) const ROLE: &str = "play";
@@ -41,6 +41,10 @@ pub(crate) fn play(role: &[String]) {
         ["layer", folder] => drop(runtime.spawn(listen(listener, layered(open(folder))))),
         ["layer-in-memory"] => drop(runtime.spawn(listen(listener, layered(Memory::new())))),
         ["proxy", upstream] => drop(runtime.spawn(proxy::serve(listener, address(upstream)))),
+        ["durable", folder] => drop(runtime.spawn(listen(listener, floor::app(log(folder))))),
+        ["durable-proxy", upstream, folder] => {
+            drop(runtime.spawn(floor::serve(listener, address(upstream), log(folder))));
+        }
         ["gateway", upstream, folder] => {
             let gateway = gateway(open(folder), address(upstream));
             drop(runtime.spawn(front(listener, gateway)));
@@ -56,6 +60,10 @@ pub(crate) fn play(role: &[String]) {
 
 fn open(folder: &str) -> Embedded {
     Embedded::open(Path::new(folder)).expect("a store")
+}
+
+fn log(folder: &str) -> floor::Log {
+    floor::Log::open(Path::new(folder))
 }
 
 fn address(text: &str) -> SocketAddr {

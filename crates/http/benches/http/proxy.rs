@@ -14,11 +14,16 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 
-/// Passes everything on to `upstream`.
-pub(crate) async fn serve(listener: TcpListener, upstream: SocketAddr) {
+/// What asks an upstream.
+pub(crate) fn client() -> Client<HttpConnector, Incoming> {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
-    let client = Client::builder(TokioExecutor::new()).build::<_, Incoming>(connector);
+    Client::builder(TokioExecutor::new()).build(connector)
+}
+
+/// Passes everything on to `upstream`.
+pub(crate) async fn serve(listener: TcpListener, upstream: SocketAddr) {
+    let client = client();
     loop {
         let (stream, _) = listener.accept().await.expect("a connection");
         stream.set_nodelay(true).expect("a socket");
@@ -32,7 +37,7 @@ pub(crate) async fn serve(listener: TcpListener, upstream: SocketAddr) {
     }
 }
 
-fn there(upstream: SocketAddr, asked: &Uri) -> Uri {
+pub(crate) fn there(upstream: SocketAddr, asked: &Uri) -> Uri {
     let path = asked.path_and_query().map_or("/", |path| path.as_str());
     let built = Uri::builder().scheme("http").authority(upstream.to_string());
     built.path_and_query(path).build().expect("a path that was asked for")

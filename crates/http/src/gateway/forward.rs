@@ -9,7 +9,7 @@
 use std::net::IpAddr;
 
 use bytes::{BufMut, BytesMut};
-use http::header::{self, HeaderName};
+use http::header::{self, Entry, HeaderName};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Uri, Version};
 use ipnet::IpNet;
@@ -121,25 +121,28 @@ impl Forwarding {
         upstream: &Authority,
     ) {
         let host = host_asked(headers, asked);
-        let takes_trailers = takes_trailers(headers);
-        strip_connection(headers);
+        let (takes_trailers, trusts) = (takes_trailers(headers), self.is_trusted(caller.peer));
+        let named = hops::named(headers);
+        strip(headers, |name| {
+            // The body is in hand already; nobody needs to be asked whether it may come.
+            is_of_connection(name, &named)
+                || *name == header::EXPECT
+                || self.is_reserved(name.as_str())
+                || (!trusts && is_provenance(name.as_str()))
+        });
         if takes_trailers {
             // Without `Connection: TE`: over HTTP/2 that one is not allowed, and over HTTP/1.1
             // nobody misses it.
             headers.insert(header::TE, HeaderValue::from_static(TRAILERS));
         }
-        // The body is in hand already; nobody needs to be asked whether it may come.
-        headers.remove(header::EXPECT);
-        let trusts = self.is_trusted(caller.peer);
-        strip(headers, |name| self.is_reserved(name) || (!trusts && is_provenance(name)));
         join_cookies(headers);
         describe_caller(headers, caller, host.as_ref());
-        append(headers, &header::VIA, via(caller.version));
+        append(headers, header::VIA, via(caller.version));
         let host = match self.host {
             HostSent::Upstream => upstream,
             HostSent::Caller => host.as_ref().unwrap_or(upstream),
         };
-        headers.insert(header::HOST, value(host.as_str()));
+        headers.insert(header::HOST, value(host.as_str().to_owned()));
     }
 
     /// Whether a name is kept for us or for a proven identity, in any spelling; or is another
@@ -155,15 +158,15 @@ impl Forwarding {
 
 /// Removes `header` in whatever spelling a backend may take for it.
 pub(super) fn strip_spellings(headers: &mut HeaderMap, header: &HeaderName) {
-    strip(headers, |name| is_like(name, header.as_str()));
+    strip(headers, |name| is_like(name.as_str(), header.as_str()));
 }
 
 /// Makes the headers of an upstream's answer, which came over `version`, those for the caller.
 pub fn response(headers: &mut HeaderMap, version: Version) {
-    strip_connection(headers);
+    let named = hops::named(headers);
     // A refusal of ours must never be taken for the backend's, nor the other way round.
-    strip(headers, |name| begins_like(name, OURS));
-    append(headers, &header::VIA, via(version));
+    strip(headers, |name| is_of_connection(name, &named) || begins_like(name.as_str(), OURS));
+    append(headers, header::VIA, via(version));
 }
 
 /// Where a request goes: the upstream's own path, then path and query as the caller wrote them,
@@ -205,15 +208,14 @@ fn takes_trailers(headers: &HeaderMap) -> bool {
     members(headers, &header::TE).any(is_trailers)
 }
 
-fn strip_connection(headers: &mut HeaderMap) {
-    for name in hops::named(headers).iter().chain(&OF_ONE_CONNECTION) {
-        headers.remove(name);
-    }
+/// Whether a header belongs to the connection that it came over, whose own one names these.
+fn is_of_connection(name: &HeaderName, named: &[HeaderName]) -> bool {
+    OF_ONE_CONNECTION.contains(name) || named.contains(name)
 }
 
 /// Removes every header whose name is one of those.
-fn strip(headers: &mut HeaderMap, is_one: impl Fn(&str) -> bool) {
-    let names: Vec<_> = headers.keys().filter(|name| is_one(name.as_str())).cloned().collect();
+fn strip(headers: &mut HeaderMap, is_one: impl Fn(&HeaderName) -> bool) {
+    let names: Vec<_> = headers.keys().filter(|name| is_one(name)).cloned().collect();
     for name in names {
         headers.remove(name);
     }
@@ -243,38 +245,41 @@ fn describe_caller(headers: &mut HeaderMap, caller: &Caller, host: Option<&Autho
     let (opens, closes) = if peer.is_ipv6() { ("\"[", "]\"") } else { ("", "") };
     let host = host.map(Authority::as_str);
     // An authority has neither quotes nor backslashes, so it needs no escapes.
-    let named = host.map_or([""; 3], |host| [";host=\"", host, "\""]).concat();
-    let hop = ["for=", opens, &ip, closes, &named, ";proto=", proto].concat();
-    append(headers, &header::FORWARDED, value(&hop));
-    append(headers, &X_FORWARDED_FOR, value(&ip));
+    let [before, named, behind] = host.map_or([""; 3], |host| [";host=\"", host, "\""]);
+    let hop = ["for=", opens, &ip, closes, before, named, behind, ";proto=", proto].concat();
+    append(headers, header::FORWARDED, value(hop));
+    append(headers, X_FORWARDED_FOR, value(ip));
     if let Some(host) = host {
-        append(headers, &X_FORWARDED_HOST, value(host));
+        append(headers, X_FORWARDED_HOST, value(host.to_owned()));
     }
-    append(headers, &X_FORWARDED_PROTO, value(proto));
+    append(headers, X_FORWARDED_PROTO, value(proto.to_owned()));
 }
 
 /// Makes one line of the cookies that HTTP/2 may send in several (RFC 9113 §8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
-    let lines: Vec<_> = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
-    if lines.len() > 1 {
-        let line = joined(&lines, b"; ");
-        headers.insert(header::COOKIE, line);
+    if let Entry::Occupied(mut lines) = headers.entry(header::COOKIE)
+        && lines.iter().nth(1).is_some()
+    {
+        let line = joined(lines.iter(), b"; ");
+        lines.insert(line);
     }
 }
 
 /// Adds a member to a list header, in one line: many backends read no more than the first.
-fn append(headers: &mut HeaderMap, name: &HeaderName, member: HeaderValue) {
-    let mut lines: Vec<_> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
-    let line = if lines.is_empty() {
-        member
-    } else {
-        lines.push(member.as_bytes());
-        joined(&lines, b", ")
-    };
-    headers.insert(name, line);
+fn append(headers: &mut HeaderMap, name: HeaderName, member: HeaderValue) {
+    match headers.entry(name) {
+        Entry::Vacant(place) => {
+            place.insert(member);
+        }
+        Entry::Occupied(mut lines) => {
+            let line = joined(lines.iter().chain([&member]), b", ");
+            lines.insert(line);
+        }
+    }
 }
 
-fn joined(lines: &[&[u8]], between: &[u8]) -> HeaderValue {
+fn joined<'v>(lines: impl Iterator<Item = &'v HeaderValue>, between: &[u8]) -> HeaderValue {
+    let lines: Vec<_> = lines.map(HeaderValue::as_bytes).collect();
     let line = HeaderValue::from_bytes(&lines.join(between));
     line.expect("invariant: header values joined by text are one")
 }
@@ -290,8 +295,8 @@ const fn via(version: Version) -> HeaderValue {
     })
 }
 
-fn value(text: &str) -> HeaderValue {
-    HeaderValue::from_str(text).expect("invariant: addresses and authorities are visible ASCII")
+fn value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("invariant: addresses and authorities are visible ASCII")
 }
 
 #[cfg(test)]
