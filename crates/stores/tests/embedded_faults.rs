@@ -18,6 +18,7 @@ use common::part::{self, Part};
 use disk::{Disk, Effect, Fault, Names, files_below, flip};
 use onetake_core::{Outcome, Record, Slot};
 use onetake_engine::{Commit, Found, Journal, Place, Slots, StoreError, Swap, Tx, Write};
+use onetake_stores::seal::MasterKey;
 use onetake_stores::{Embedded, OnLoss, OpenError, Options, upkeep};
 use onetake_testkit::conformance::hear::{there, won};
 use onetake_testkit::make::{LONG, Pen, doc, lane, version};
@@ -382,6 +383,36 @@ async fn c8_checking_ends_behind_a_block_that_cannot_be_read() {
 
 fn is_table(file: &Path) -> bool {
     file.components().any(|part| part.as_os_str() == "tables")
+}
+
+/// X11: whoever has not the keys of a store that crashed may come again and again, and changes
+/// nothing in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn x11_without_its_keys_a_store_stays_as_it_is() {
+    let with = |disk: &Disk, key| {
+        let keys = vec![MasterKey::new([key; 32])];
+        Embedded::open_with(home(disk), Options { keys, ..options() })
+    };
+    let calm = Disk::new();
+    let (store, heard) = (with(&calm, 1).unwrap(), Heard::default());
+    caller(store.clone(), heard.clone(), 1, 20).await;
+    let told = heard.so_far();
+    let crashed = calm.after_power_loss_with(0, Names::Kept);
+    drop(store);
+    let closed = calm.after_power_loss_with(0, Names::Kept);
+    for disk in [crashed, closed] {
+        let tables = || files_below(disk.path()).into_iter().filter(|it| is_table(it));
+        // Whoever is first finds what a crash left unfinished, and clears it away.
+        assert!(matches!(with(&disk, 2), Err(OpenError::Sealed { .. })));
+        let found: Vec<_> = tables().collect();
+        for _ in 0..3 {
+            assert!(matches!(with(&disk, 2), Err(OpenError::Sealed { .. })));
+            assert!(matches!(open(&disk), Err(OpenError::NoKey { .. })));
+            assert_eq!(tables().collect::<Vec<_>>(), found);
+        }
+        let store = with(&disk, 1).unwrap();
+        assert!(holds(&store, &told, "with its key").await);
+    }
 }
 
 /// Whether every answer is there; panics when one is another or is gone without a word.

@@ -235,6 +235,13 @@ impl Folder {
         sync_folder(&self.path).map_err(self.io("written"))
     }
 
+    /// Says again what [`mark_open`](Self::mark_open) took back, for nothing was changed since.
+    pub(super) fn leave_as_found(&self, end: From) {
+        if self.closed.is_some() {
+            self.mark_closed(end);
+        }
+    }
+
     /// Says that the store was closed in order, and where its log ends.
     pub(super) fn mark_closed(&self, end: From) {
         if let Err(error) = write_synced(&self.path.join(CLOSED_FILE), end_of(end).as_bytes()) {

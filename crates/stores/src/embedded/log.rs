@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(super) use self::frame::{Frame, Space};
+pub(super) use self::frame::{Frame, Space, Value};
 pub(super) use self::mark::{From, Mark};
 pub(super) use self::read::{Contents, ReadError, read};
 pub(super) use self::segment::Blank;

@@ -21,7 +21,7 @@ use super::disk::{self, Disk, Keyspaces};
 use super::expiry::Expiry;
 use super::floors::Floors;
 use super::folder::{FORMAT, Folder};
-use super::log::{Contents, From, Log, Mark, Size, Space};
+use super::log::{Contents, From, Log, Mark, Size, Space, Value};
 use super::options::Options;
 use super::shared::Shared;
 use super::takeover;
@@ -153,6 +153,7 @@ pub(super) fn open_to_look(folder: &Folder, options: &Options) -> Result<Looked,
     let read = folder.read_log()?;
     folder.mark_open()?;
     let keyspaces = open_files(folder, options, &Arc::new(Expiry::default()))?;
+    let keyspaces = unsealable(folder, keyspaces, &read, &options.keys)?;
     take_over(folder, &keyspaces, &read)?;
     let known = Known::read(&keyspaces, folder)?;
     let (sealer, _) = unseal(folder, &options.keys, known.ring.as_deref())?;
@@ -190,6 +191,7 @@ pub(super) fn open(
     let expiry = Arc::new(Expiry::default());
     let keyspaces = open_files(folder, &options, &expiry)?;
     point("files-opened");
+    let keyspaces = unsealable(folder, keyspaces, &read, &options.keys)?;
     take_over(folder, &keyspaces, &read)?;
     point("log-taken-over");
     let known = Known::read(&keyspaces, folder)?;
@@ -230,6 +232,31 @@ pub(super) fn open(
     let shared = Shared::new(path, (disk, log), clock, expiry, options, tally);
     shared.note(notes);
     Ok((shared, mark))
+}
+
+/// Refuses whoever has not the keys of a store, before anything in it is changed: they may come
+/// again and again.
+fn unsealable(
+    folder: &Folder,
+    keyspaces: Keyspaces,
+    read: &Contents,
+    keys: &[MasterKey],
+) -> Result<Keyspaces, OpenError> {
+    let is_ring = |value: &Value<'_>| value.space == Space::Meta && value.key == b"ring";
+    let ring = if let Some(newest) = read.values().filter(is_ring).last() {
+        newest.bytes.map(<[u8]>::to_vec)
+    } else {
+        let kept = keyspaces.meta.get("ring").map_err(|error| lost(folder, &error))?;
+        kept.map(|bytes| bytes.to_vec())
+    };
+    match unseal(folder, keys, ring.as_deref()) {
+        Ok(_) => Ok(keyspaces),
+        Err(refused) => {
+            drop(keyspaces);
+            folder.leave_as_found(read.closed_at());
+            Err(refused)
+        }
+    }
 }
 
 /// Brings into the tables what only the log has. Whatever stops this, it can begin again.
