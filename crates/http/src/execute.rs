@@ -176,17 +176,17 @@ where
     R: Body<Data = Bytes>,
     R::Error: Into<BoxError>,
 {
-    let made = made(call, bytes_max, at);
+    // Made where it is awaited, and what is rare is boxed: every execution has room for all of this.
     let made = match limit {
-        None => made.await,
-        Some(limit) => match timeout(limit, made).await {
+        None => made(call, bytes_max, at).await,
+        Some(limit) => match timeout(limit, made(call, bytes_max, at)).await {
             Ok(made) => made,
             Err(_) => return Report::Unknown(Cause::TimedOut),
         },
     };
     match made {
         Made::Report(report) => report,
-        Made::Rest(parts, body) => carried(parts, body, at).await,
+        Made::Rest(parts, body) => Box::pin(carried(parts, body, at)).await,
     }
 }
 

@@ -129,7 +129,8 @@ where
         }
     }
     let request = Whole { parts, body, taken: Arc::new(taken) };
-    walked(door, ask, request, handler).await
+    // Boxed, so that replays need no room for it.
+    Box::pin(walked(door, ask, request, handler)).await
 }
 
 /// Walks with a request that was read, and says what came of it.
@@ -265,7 +266,8 @@ where
         }
         parts.extensions.insert(attempt);
         laid.begin();
-        let call = handler.call(Request::from_parts(parts, DoorBody::whole(body)));
+        // Boxed, because whatever it passes through would hold it more than once.
+        let call = Box::pin(handler.call(Request::from_parts(parts, DoorBody::whole(body))));
         report(call, limit, bytes_max, &laid).await
     };
     let run = Box::new(move |attempt| Box::pin(execute(attempt)) as Boxed<'static, _>);
@@ -381,7 +383,8 @@ async fn pass<B, H: Handler<B>>(
     parts: Parts,
     body: DoorBody<B>,
 ) -> Live<H::Body, H::Error> {
-    match handler.call(Request::from_parts(parts, body)).await {
+    // Boxed, so that those who do not pass need no room for it.
+    match Box::pin(handler.call(Request::from_parts(parts, body))).await {
         Ended::Responded(response) => Ok(response.map(DoorBody::passed)),
         Ended::Failed(error) => Err(error),
         Ended::NotSent(response) | Ended::Unknown(response) => Ok(response.map(DoorBody::whole)),

@@ -130,7 +130,7 @@ impl Proxy {
         self,
         request: Request<Incoming>,
     ) -> Live<DoorBody<Incoming>, Infallible> {
-        let ended = self.call(request.map(DoorBody::passed)).await;
+        let ended = Box::pin(self.call(request.map(DoorBody::passed))).await;
         Ok(match ended {
             Ended::Responded(response) => response.map(DoorBody::passed),
             Ended::NotSent(response) | Ended::Unknown(response) => response.map(DoorBody::whole),
