@@ -176,7 +176,7 @@ where
     R: Body<Data = Bytes>,
     R::Error: Into<BoxError>,
 {
-    // Made where it is awaited, and what is rare is boxed: every execution has room for all of this.
+    // Made where it is awaited, and what is rare is boxed: every execution has room for all this.
     let made = match limit {
         None => made(call, bytes_max, at).await,
         Some(limit) => match timeout(limit, made(call, bytes_max, at)).await {
