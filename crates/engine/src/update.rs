@@ -183,6 +183,22 @@ mod tests {
         assert_eq!(told.await.unwrap(), (0, 7), "computed again with what the rival wrote");
     }
 
+    /// X8: whoever changes the anchor while it is computed is never overwritten.
+    #[tokio::test]
+    async fn x8_what_a_rival_made_of_the_anchor_is_seen_before_it_is_replaced() {
+        let engine = Engine::new(Memory::new());
+        let (rival, raced, anchor) = (engine.clone(), AtomicU32::new(0), doc("a"));
+        let told = engine.update(&anchor, Vec::new(), |view| {
+            let seen = number(view, &anchor)?;
+            if raced.fetch_add(1, Ordering::SeqCst) == 0 {
+                at_once(rival.update(&anchor, Vec::new(), |_| Ok(Update::to("7", ())))).unwrap();
+            }
+            Ok(Update::to((seen + 1).to_string(), seen))
+        });
+        assert_eq!(told.await.unwrap(), 7, "computed again with what the rival wrote");
+        assert_eq!(raced.load(Ordering::SeqCst), 2);
+    }
+
     /// The store in memory never waits.
     fn at_once<T>(future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);

@@ -23,7 +23,6 @@ use tokio::time::timeout;
 use crate::body::DoorBody;
 use crate::dialect::{Dialect, OnNoKey};
 use crate::execute::{Read, read};
-use crate::idempotency::Idempotency;
 use crate::room::Share;
 use crate::settings::{Keyless, METHOD, PATH, QUERY, Settings};
 
@@ -172,21 +171,21 @@ where
     }
 }
 
-/// What is asked, under which address and by which rules.
+/// What is asked, under which address and by which rules: in a scope, for an operation with a name
+/// of its own or by the request.
 pub(crate) fn ask(
     parts: &Parts,
     body: &Bytes,
     keyed: Keyed,
-    scope: Scope,
-    door: &Idempotency,
+    (scope, named): (Scope, Option<Operation>),
+    settings: &Settings,
 ) -> Result<Ask, Refused> {
-    let settings = &*door.settings;
     let (key, policy) = match keyed {
         Keyed::Given(key) => (key, &settings.policy),
         Keyed::Derived => (derived(parts, body)?, &settings.derived),
     };
-    let operation = match &door.operation {
-        Some(operation) => operation.clone(),
+    let operation = match named {
+        Some(operation) => operation,
         None => operation(parts)?,
     };
     let address = Arc::new(Address::new(scope, operation, key));

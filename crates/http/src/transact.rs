@@ -11,14 +11,14 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
-use onetake_core::{Ask, Key, Outcome, Scope};
+use onetake_core::{Ask, Key, Operation, Outcome, Scope};
 use onetake_engine::{Answer, Doc, Effects, Engine, Journal, Need, Place, RunError, Update, View};
 
-use crate::ask::{self, MatchedRoute};
+use crate::ask;
 use crate::idempotency::Idempotency;
 use crate::reply::{self, Said};
 use crate::room::Share;
-use crate::walk::{fits, has_new_keys_left};
+use crate::walk::{has_new_keys_left, unidentified};
 
 /// A request that was read whole.
 #[derive(Debug)]
@@ -56,11 +56,10 @@ impl WholeRequest {
         self.ask.as_ref().map(|ask| ask.address.key())
     }
 
-    /// The path of its operation: that of the route, with the names of its parameters.
+    /// The name of what it asks for, if it carries a key.
     #[must_use]
-    pub fn operation_path(&self) -> &str {
-        let route = self.parts.extensions.get::<MatchedRoute>();
-        route.map_or_else(|| self.parts.uri.path(), |route| &route.0)
+    pub fn operation(&self) -> Option<&Operation> {
+        self.ask.as_ref().map(|ask| ask.address.operation())
     }
 }
 
@@ -76,15 +75,52 @@ impl Idempotency {
     where
         B: Body<Data = Bytes> + Send,
     {
+        let (parts, body) = request.into_parts();
+        match self.scope(&parts) {
+            Some(scope) => self.read_parts(parts, body, scope, self.operation.clone()).await,
+            None => Err(reply::refuse(&unidentified(), &self.settings.dialect)),
+        }
+    }
+
+    /// The same for a door that knows who asks, and what that is called.
+    ///
+    /// # Errors
+    /// The response to a request that cannot be read; it is never remembered.
+    ///
+    /// # Cancel safety
+    /// Nothing has happened when it is dropped.
+    pub async fn read_as<B>(
+        &self,
+        request: Request<B>,
+        scope: Scope,
+        operation: Operation,
+    ) -> Result<WholeRequest, Response<Bytes>>
+    where
+        B: Body<Data = Bytes> + Send,
+    {
+        let (parts, body) = request.into_parts();
+        self.read_parts(parts, body, scope, Some(operation)).await
+    }
+
+    async fn read_parts<B>(
+        &self,
+        parts: Parts,
+        body: B,
+        scope: Scope,
+        operation: Option<Operation>,
+    ) -> Result<WholeRequest, Response<Bytes>>
+    where
+        B: Body<Data = Bytes> + Send,
+    {
         let settings = &*self.settings;
         let refuse = |refused: &_| reply::refuse(refused, &settings.dialect);
-        let (parts, body) = request.into_parts();
         let keyed = ask::keyed(&parts, settings).map_err(|refused| refuse(&refused))?;
-        let scope = fits(self, &parts, &body).map_err(|refused| refuse(&refused))?;
+        ask::announced(&body, settings.request_bytes_max).map_err(|refused| refuse(&refused))?;
         let mut taken = self.room.share(scope.tenant());
         let read = ask::body(body, settings, &mut taken).await;
         let body = read.map_err(|(refused, _)| refuse(&refused))?;
-        let ask = keyed.map(|keyed| ask::ask(&parts, &body, keyed, scope.clone(), self));
+        let asked = |keyed| ask::ask(&parts, &body, keyed, (scope.clone(), operation), settings);
+        let ask = keyed.map(asked);
         let ask = ask.transpose().map_err(|refused| refuse(&refused))?;
         Ok(WholeRequest { parts, body, scope, ask, _taken: taken })
     }

@@ -110,7 +110,8 @@ where
         }
         Err((refused, _)) => return refuse(&refused, settings),
     };
-    let ask = match ask::ask(&parts, &body, keyed, scope, door) {
+    let named = door.operation.clone();
+    let ask = match ask::ask(&parts, &body, keyed, (scope, named), settings) {
         Ok(ask) => ask,
         Err(refused) => return refuse(&refused, settings),
     };
@@ -397,7 +398,7 @@ fn refuse<R, E>(refused: &Refused, settings: &Settings) -> Live<R, E> {
 }
 
 /// What can be said of a request before its body is read.
-pub(crate) fn fits<B: Body>(door: &Idempotency, parts: &Parts, body: &B) -> Result<Scope, Refused> {
+fn fits<B: Body>(door: &Idempotency, parts: &Parts, body: &B) -> Result<Scope, Refused> {
     ask::announced(body, door.settings.request_bytes_max)?;
     door.scope(parts).ok_or_else(unidentified)
 }
@@ -413,7 +414,7 @@ pub(crate) async fn has_new_keys_left(door: &Idempotency, ask: &Ask) -> Result<(
     Err(Refused { code: Code::NewKeysLimited, detail, retry_after: Some(wait) })
 }
 
-fn unidentified() -> Refused {
+pub(crate) fn unidentified() -> Refused {
     Refused::new(Code::IdentityMissing, "send your credentials")
 }
 

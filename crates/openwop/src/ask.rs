@@ -123,29 +123,33 @@ impl Route {
         }
     }
 
-    /// Its path with the names of its parameters: the operation that keys are filed under.
-    pub(crate) const fn pattern(&self) -> &'static str {
-        match self {
-            Self::Discovery => DISCOVERY_PATH,
-            Self::OpenApi => "/v1/openapi.json",
-            Self::ListWorkflows => "/v1/workflows",
-            Self::Workflow(_) => "/v1/workflows/{workflowId}",
-            Self::CreateRun | Self::ListRuns => "/v1/runs",
-            Self::Run(_) => "/v1/runs/{runId}",
-            Self::Events(_) => "/v1/runs/{runId}/events",
-            Self::Poll(_) => "/v1/runs/{runId}/events/poll",
-            Self::Cancel(_) => "/v1/runs/{runId}/cancel",
-            Self::BulkCancel => "/v1/runs:bulk-cancel",
-            Self::Pause(_) => "/v1/runs/{runId}:pause",
-            Self::Resume(_) => "/v1/runs/{runId}:resume",
-            Self::Fork(_) => "/v1/runs/{runId}:fork",
-            Self::Resolve { .. } => "/v1/runs/{runId}/interrupts/{nodeId}",
-            Self::InspectToken(_) | Self::ResolveToken(_) => "/v1/interrupts/{token}",
-            Self::ListWebhooks | Self::RegisterWebhook => "/v1/webhooks",
-            Self::DeleteWebhook(_) => "/v1/webhooks/{webhookId}",
-            Self::ConcurrentClaim => "/v1/host/sample/test/idempotency/concurrent-claim",
-            Self::SimulatePartition => "/v1/host/sample/test/multi-region/simulate-partition",
-        }
+    /// What it is called, if it changes something: its path with the names of its parameters. Keys
+    /// are filed under it.
+    pub(crate) const fn operation(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::CreateRun => "POST /v1/runs",
+            Self::Cancel(_) => "POST /v1/runs/{runId}/cancel",
+            Self::BulkCancel => "POST /v1/runs:bulk-cancel",
+            Self::Pause(_) => "POST /v1/runs/{runId}:pause",
+            Self::Resume(_) => "POST /v1/runs/{runId}:resume",
+            Self::Fork(_) => "POST /v1/runs/{runId}:fork",
+            Self::Resolve { .. } => "POST /v1/runs/{runId}/interrupts/{nodeId}",
+            Self::ResolveToken(_) => "POST /v1/interrupts/{token}",
+            Self::RegisterWebhook => "POST /v1/webhooks",
+            Self::DeleteWebhook(_) => "DELETE /v1/webhooks/{webhookId}",
+            Self::ConcurrentClaim => "POST /v1/host/sample/test/idempotency/concurrent-claim",
+            Self::SimulatePartition => "POST /v1/host/sample/test/multi-region/simulate-partition",
+            Self::Discovery
+            | Self::OpenApi
+            | Self::ListWorkflows
+            | Self::Workflow(_)
+            | Self::ListRuns
+            | Self::Run(_)
+            | Self::Events(_)
+            | Self::Poll(_)
+            | Self::InspectToken(_)
+            | Self::ListWebhooks => return None,
+        })
     }
 
     /// What a credential must allow; `None`: nobody is asked who they are.

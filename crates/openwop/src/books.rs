@@ -152,9 +152,14 @@ pub(crate) fn only_doc(name: &'static str) -> Doc {
     Doc { space: ONLY, key: Bytes::from_static(name.as_bytes()) }
 }
 
+/// About how long a run is.
+const USUAL_BYTES: usize = 1_024;
+
 /// A value as it is kept.
 pub(crate) fn encode(value: &impl Serialize) -> Bytes {
-    serde_json::to_vec(value).expect("invariant: it is JSON").into()
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
+    serde_json::to_writer(&mut bytes, value).expect("invariant: it is JSON");
+    bytes.into()
 }
 
 /// A value that was kept. What cannot be read is as good as absent, and is said in the log.
@@ -255,7 +260,7 @@ fn one(
     let key = RunKey::new(tenant, &run.id);
     let lane = key.lane();
     for event in &events {
-        writes.push(Write::Append(lane.clone(), encode(event)));
+        writes.push(Write::Append(lane.clone(), event.to_bytes()));
         for delivery in webhook::deliveries(hooks, &run, event, now) {
             told.has_deliveries = true;
             writes.push(Write::Put(delivery.doc(), encode(&delivery)));

@@ -23,10 +23,10 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use http_body::Body;
-use onetake_core::{Outcome, Scope, Tenant};
+use onetake_core::{Operation, Outcome, Scope, Tenant};
 use onetake_engine::{Doc, Journal, Need, Place, Update, View};
 use onetake_http::identity::{Gate, Identity, Refused};
-use onetake_http::{Dialect, Idempotency, MatchedRoute, Settings, WholeRequest};
+use onetake_http::{Dialect, Idempotency, Settings, WholeRequest};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -228,7 +228,8 @@ impl<S: Journal> Door<S> {
     where
         B: Body<Data = Bytes> + Send,
     {
-        let pattern = route.pattern();
+        let operation = route.operation();
+        let nothing = || Reply::not_found("not_found", "there is nothing at this path");
         let Some(caller) = caller else {
             return match route {
                 Route::Discovery => Ok(self.documents.discovery()),
@@ -237,16 +238,17 @@ impl<S: Journal> Door<S> {
                 Route::ResolveToken(token) => {
                     let claims = self.claims(&token).await?;
                     let caller = Caller { tenant: claims.0, name: None, may_answer: true };
-                    let whole = self.read(request, &caller, pattern).await?;
+                    let operation = operation.ok_or_else(nothing)?;
+                    let whole = self.read(request, &caller, operation).await?;
                     self.resolve_by_token(&whole, claims.1).await
                 }
-                _ => Err(Reply::not_found("not_found", "there is nothing at this path")),
+                _ => Err(nothing()),
             };
         };
-        if !matches!(*request.method(), http::Method::POST | http::Method::DELETE) {
+        let Some(operation) = operation else {
             return self.looked(route, request.into_parts().0, &caller).await;
-        }
-        let whole = self.read(request, &caller, pattern).await?;
+        };
+        let whole = self.read(request, &caller, operation).await?;
         match route {
             Route::CreateRun => self.create(&whole, &caller).await,
             Route::Cancel(run) => self.cancel(&whole, &caller, &run).await,
@@ -288,7 +290,7 @@ impl<S: Journal> Door<S> {
         &self,
         mut request: Request<B>,
         caller: &Caller,
-        pattern: &'static str,
+        operation: &'static str,
     ) -> Result<WholeRequest, Reply>
     where
         B: Body<Data = Bytes> + Send,
@@ -298,9 +300,9 @@ impl<S: Journal> Door<S> {
         request.headers_mut().insert(header::CONTENT_TYPE, json);
         // W10: keys are the tenant's, whoever of it asks.
         let scope = Scope::tenant_wide(caller.tenant.clone());
-        request.extensions_mut().insert(scope);
-        request.extensions_mut().insert(MatchedRoute(pattern.into()));
-        self.idempotency.read(request).await.map_err(|response| reply_of(&response))
+        let operation = Operation::new(operation).expect("invariant: every one has a name");
+        let read = self.idempotency.read_as(request, scope, operation).await;
+        read.map_err(|response| reply_of(&response))
     }
 
     /// Commits a change with its response, under the key of the request.
@@ -417,10 +419,9 @@ impl<S: Journal> Host<S> {
 
 /// Says what the contract calls the record of the key, where there is one (W10).
 fn name_record(response: &mut Response<Bytes>, request: &WholeRequest) {
-    let Some(key) = request.key() else { return };
-    let (tenant, path) = (request.scope().tenant().as_str(), request.operation_path());
-    let method = request.parts().method.as_str();
-    let name = digest_of(&[tenant, ":", method, " ", path, ":", key.as_str()]);
+    let Some((key, operation)) = request.key().zip(request.operation()) else { return };
+    let (tenant, operation) = (request.scope().tenant().as_str(), operation.as_str());
+    let name = digest_of(&[tenant, ":", operation, ":", key.as_str()]);
     response.headers_mut().extend(HeaderValue::try_from(name).ok().map(|name| (CACHE_KEY, name)));
 }
 

@@ -3,6 +3,9 @@
 //! An event is written once, in the same commit as what it tells of, and never changes. Its place
 //! in the lane of its run is its sequence.
 
+use std::borrow::Cow;
+
+use bytes::Bytes;
 use onetake_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -124,7 +127,7 @@ pub(crate) struct Event {
     pub node_id: Option<String>,
     /// What it tells.
     #[serde(rename = "type")]
-    pub kind: String,
+    pub kind: Cow<'static, str>,
     /// More about it.
     pub payload: Value,
     /// When.
@@ -134,7 +137,7 @@ pub(crate) struct Event {
     /// The version of its form.
     pub schema_version: u32,
     /// The release that wrote it.
-    pub engine_version: String,
+    pub engine_version: Cow<'static, str>,
 }
 
 impl Event {
@@ -148,17 +151,53 @@ impl Event {
         payload: Value,
         now: Timestamp,
     ) -> Self {
+        Self::stamped(run, sequence, kind, node, payload, rfc3339(now.as_millis()))
+    }
+
+    /// The same, with its time as it is written: whoever tells much at once writes it once.
+    #[must_use]
+    pub(crate) fn stamped(
+        run: &str,
+        sequence: u64,
+        kind: Kind,
+        node: Option<&str>,
+        payload: Value,
+        timestamp: String,
+    ) -> Self {
         Self {
             event_id: format!("{run}.{sequence}"),
             run_id: run.to_owned(),
             node_id: node.map(str::to_owned),
-            kind: kind.as_str().to_owned(),
+            kind: Cow::Borrowed(kind.as_str()),
             payload,
-            timestamp: rfc3339(now.as_millis()),
+            timestamp,
             sequence,
             schema_version: SCHEMA_VERSION,
-            engine_version: env!("CARGO_PKG_VERSION").to_owned(),
+            engine_version: Cow::Borrowed(env!("CARGO_PKG_VERSION")),
         }
+    }
+
+    /// As it is kept. Events are most of what a run writes, and most of an event is names without
+    /// anything to escape, so it is put together here and not member by member.
+    #[must_use]
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        let mut out = Vec::with_capacity(USUAL_BYTES);
+        put(&mut out, b"{\"eventId\":", &self.event_id);
+        put(&mut out, b",\"runId\":", &self.run_id);
+        if let Some(node) = &self.node_id {
+            put(&mut out, b",\"nodeId\":", node);
+        }
+        put(&mut out, b",\"type\":", &self.kind);
+        out.extend_from_slice(b",\"payload\":");
+        serde_json::to_writer(&mut out, &self.payload).expect("invariant: it is JSON");
+        put(&mut out, b",\"timestamp\":", &self.timestamp);
+        let (sequence, version) = (self.sequence, self.schema_version);
+        out.extend_from_slice(
+            format!(",\"sequence\":{sequence},\"schemaVersion\":{version}").as_bytes(),
+        );
+        put(&mut out, b",\"engineVersion\":", &self.engine_version);
+        out.push(b'}');
+        out.into()
     }
 
     /// Whether it is the last of its run.
@@ -166,6 +205,22 @@ impl Event {
     pub(crate) fn is_terminal(&self) -> bool {
         Kind::named(&self.kind).is_some_and(Kind::is_terminal)
     }
+}
+
+/// About how long an event is.
+const USUAL_BYTES: usize = 512;
+
+/// Writes a member behind its name.
+fn put(out: &mut Vec<u8>, name: &[u8], text: &str) {
+    out.extend_from_slice(name);
+    let is_special = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+    // Without an early end: so it is read many bytes at a time.
+    if text.bytes().fold(false, |is_any, byte| is_any | is_special(byte)) {
+        return serde_json::to_writer(out, text).expect("invariant: text is JSON");
+    }
+    out.push(b'"');
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'"');
 }
 
 #[cfg(test)]
@@ -196,5 +251,20 @@ mod tests {
             "schemaVersion": 1, "engineVersion": env!("CARGO_PKG_VERSION"),
         });
         assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn what_is_kept_of_an_event_is_the_event() {
+        let now = Timestamp::from_millis(1_700_000_000_123);
+        for node in [None, Some("a"), Some("a \"b\" \\ \n\u{1} ä")] {
+            for payload in [json!({}), json!({"x": [1, "\n", null], "ü": 2.5}), json!("text")] {
+                let kind = Kind::NodeFailed;
+                let event = Event::new("run-\"1\"", 3, kind, node, payload, now);
+                let read: Event = serde_json::from_slice(&event.to_bytes()).unwrap();
+                assert_eq!(read, event);
+                let whole: Value = serde_json::from_slice(&event.to_bytes()).unwrap();
+                assert_eq!(whole, serde_json::to_value(&event).unwrap());
+            }
+        }
     }
 }

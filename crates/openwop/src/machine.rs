@@ -28,6 +28,7 @@ pub(crate) use self::begin::given;
 pub(crate) use self::control::{CannotPause, CannotResume};
 pub(crate) use self::hear::NotHeard;
 use self::ready::Turn;
+use crate::clock::rfc3339;
 use crate::definition::Definition;
 use crate::event::{Event, Kind};
 use crate::run::{Failure, NodeState, NodeStatus, Run, Status};
@@ -112,6 +113,8 @@ pub(crate) struct Machine<'w, W> {
     definition: Arc<Definition>,
     world: &'w W,
     now: Timestamp,
+    /// The same, as events say it, once one does.
+    stamp: Option<String>,
     events: Vec<Event>,
     others: Vec<Changed>,
     /// Nodes that may still begin in this step.
@@ -131,6 +134,7 @@ impl<'w, W: World> Machine<'w, W> {
             definition,
             world,
             now,
+            stamp: None,
             events: Vec::new(),
             others: Vec::new(),
             left: NODES_PER_STEP,
@@ -306,7 +310,8 @@ impl<'w, W: World> Machine<'w, W> {
     /// Tells of something.
     fn tell(&mut self, kind: Kind, node: Option<&str>, payload: Value) {
         let place = self.run.next_sequence();
-        let event = Event::new(&self.run.id, place, kind, node, payload, self.now);
+        let stamp = self.stamp.get_or_insert_with(|| rfc3339(self.now.as_millis())).clone();
+        let event = Event::stamped(&self.run.id, place, kind, node, payload, stamp);
         self.run.events += 1;
         self.events.push(event);
     }

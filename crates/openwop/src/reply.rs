@@ -10,6 +10,8 @@ use onetake_core::{Header, Outcome, Status as KeptStatus};
 use onetake_engine::RunError;
 use serde_json::{Map, Value, json};
 
+use crate::books;
+
 /// Why a body broke off.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 /// The body of a response.
@@ -104,7 +106,7 @@ impl Reply {
     }
 
     fn bytes(&self) -> Bytes {
-        self.body.as_ref().map_or_else(Bytes::new, |body| body.to_string().into())
+        self.body.as_ref().map_or_else(Bytes::new, books::encode)
     }
 
     pub(crate) fn into_response(self) -> Response<ReplyBody> {

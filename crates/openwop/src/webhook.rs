@@ -125,7 +125,7 @@ pub(crate) fn deliveries<'a>(
             id: format!("{}.{:012}.{}", event.run_id, event.sequence, hook.id),
             tenant: owner.clone(),
             hook: hook.id.clone(),
-            kind: event.kind.clone(),
+            kind: event.kind.clone().into_owned(),
             body: body.to_string(),
             created: now.as_millis(),
             due: now.as_millis(),

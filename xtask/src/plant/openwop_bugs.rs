@@ -1,6 +1,6 @@
 //! The bugs that we plant into the workflow host.
 //!
-//! Data only. All but one are caught through the built binary, as users would be hit by them.
+//! Data only. Most are caught through the built binary, as users would be hit by them.
 
 use super::{Edit, Planted};
 
@@ -21,9 +21,9 @@ pub(super) const OPENWOP_BUGS: &[Planted] = &[
                       \x20           let there = there.doc(anchor).ok().flatten()\
                       .map(|document| document.version);\n",
         }],
-        package: PACKAGE,
-        target: BINARY,
-        test: "w13_k5_k10_two_hosts_that_drive_one_run_execute_no_node_twice",
+        package: "onetake-engine",
+        target: &["--lib"],
+        test: "x8_what_a_rival_made_of_the_anchor_is_seen_before_it_is_replaced",
         hang_is_caught: false,
     },
     Planted {

@@ -71,12 +71,14 @@ impl<S: Journal> Door<S> {
                 }
             }
             let bounds = self.host.0.settings.bounds;
-            let own = match create::run(new.clone(), &definition, bounds, view.now()) {
+            let begun = || create::run(new.clone(), &definition, bounds, view.now());
+            let own = match begun() {
                 Ok(own) => own,
                 Err(refused) => return Ok(nothing(Reply::invalid(refused.to_string()))),
             };
             let reply = Reply::new(StatusCode::CREATED, created(&own.run));
-            let first = self.host.compute_first(view, &key, &own, &definition)?;
+            let again = || begun().expect("invariant: it began a moment ago");
+            let first = self.host.compute_first(view, &key, own, &definition, again)?;
             let Change { run, value, writes, mut told, .. } = first;
             if run.status == Status::Running {
                 told.ready.push(key.clone());

@@ -161,31 +161,34 @@ impl<S: Journal> Host<S> {
         }
     }
 
-    /// Computes the beginning of a run and its first step, which are one commit. Where that is too
-    /// much for one, it only begins, and its driver takes the first step.
+    /// Computes the beginning of a run, `new`, and its first step, which are one commit. Where that
+    /// is too much for one, it only begins, as `again` says, and its driver takes the first step.
     pub(crate) fn compute_first(
         &self,
         view: &View,
         key: &RunKey,
-        new: &Changed,
+        new: Changed,
         definition: &Arc<Definition>,
+        again: impl FnOnce() -> Changed,
     ) -> Result<Change, Need> {
         let sight = Sight { host: self, view, tenant: &key.tenant };
         let hooks = books::read_hooks(view, &key.tenant)?;
         let at = self.at(view.now());
-        let mut machine = Machine::new(new.run.clone(), Arc::clone(definition), &sight, at.now)
+        let Changed { run, mut events } = new;
+        let mut machine = Machine::new(run, Arc::clone(definition), &sight, at.now)
             .at_most(nodes_per_step(&hooks));
         machine.driven_by(&self.0.id, self.0.settings.is_alone);
         machine.advance()?;
         let is_cut = machine.has_more();
         let mut progress = machine.done();
-        progress.own.events.splice(..0, new.events.iter().cloned());
+        events.append(&mut progress.own.events);
+        progress.own.events = events;
         progress.begun_with.push(Arc::clone(definition));
         let change = self.change(key, progress, is_cut, &hooks, at);
         if change.fits(self.0.settings.bounds.run_bytes_max) {
             return Ok(change);
         }
-        let mut progress = Progress::alone(new.clone());
+        let mut progress = Progress::alone(again());
         progress.begun_with.push(Arc::clone(definition));
         Ok(self.change(key, progress, false, &hooks, at))
     }

@@ -254,7 +254,7 @@ impl<W: World> Machine<'_, W> {
             auth_required: given.get("authRequired") == Some(&json!(true))
                 || given.text("profile") == Some(AUTH_REQUIRED),
         };
-        self.suspend(&node.id, &interrupt);
+        self.suspend(&node.id, interrupt);
         Ok(())
     }
 

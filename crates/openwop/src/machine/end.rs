@@ -49,7 +49,7 @@ impl<W: World> Machine<'_, W> {
                     unknown: Some(fence.to_owned()),
                     auth_required: true,
                 };
-                self.suspend(id, &interrupt);
+                self.suspend(id, interrupt);
             }
         }
         Ok(true)

@@ -31,10 +31,8 @@ pub(crate) enum NotHeard {
 
 impl<W: World> Machine<'_, W> {
     /// A node waits for somebody's word.
-    pub(super) fn suspend(&mut self, id: &str, interrupt: &Interrupt) {
-        let Interrupt { id: interrupt_id, kind, key, data, .. } = interrupt.clone();
-        let state = self.state(id);
-        (state.status, state.interrupt) = (NodeStatus::Suspended, Some(interrupt.clone()));
+    pub(super) fn suspend(&mut self, id: &str, interrupt: Interrupt) {
+        let Interrupt { id: interrupt_id, kind, key, data, .. } = &interrupt;
         let payload = json!({
             "nodeId": id, "interruptId": interrupt_id, "kind": kind.as_str(), "key": key,
         });
@@ -68,6 +66,8 @@ impl<W: World> Machine<'_, W> {
             }
             InterruptKind::ExternalEvent | InterruptKind::Custom => {}
         }
+        let state = self.state(id);
+        (state.status, state.interrupt) = (NodeStatus::Suspended, Some(interrupt));
     }
 
     /// Hears `value` for the node `id`, said by `by`; `which` names the word that is meant, where

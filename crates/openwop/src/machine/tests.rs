@@ -100,7 +100,7 @@ impl Maps {
 fn short(event: &Event) -> String {
     match &event.node_id {
         Some(node) => format!("{} {node}", event.kind),
-        None => event.kind.clone(),
+        None => event.kind.clone().into_owned(),
     }
 }
 

@@ -61,6 +61,13 @@ pub(super) type Writes = HashMap<(Space, Vec<u8>), Option<Vec<u8>>>;
 /// Every slot that is written.
 pub(super) type PendingSlots = HashMap<Slot, Pending>;
 
+/// The ends of a lane, and whether this batch moves them: they are written once, however often.
+#[derive(Debug, Clone, Copy)]
+struct Ends {
+    head: Head,
+    is_moved: bool,
+}
+
 /// The operations of one sync.
 pub(super) struct Batch<'a> {
     disk: &'a Disk,
@@ -73,7 +80,7 @@ pub(super) struct Batch<'a> {
     slots: PendingSlots,
     docs: HashMap<Vec<u8>, Option<Document>>,
     numbers: HashMap<Vec<u8>, i64>,
-    heads: HashMap<Vec<u8>, Head>,
+    heads: HashMap<Vec<u8>, Ends>,
     writes: Writes,
     ring: Option<KeyRing>,
 }
@@ -110,11 +117,18 @@ impl<'a> Batch<'a> {
 
     /// What is to be written.
     pub(super) fn writes(self) -> (Writes, PendingSlots) {
-        (self.writes, self.slots)
+        let Self { mut writes, slots, heads, .. } = self;
+        let moved = heads.into_iter().filter(|(_, ends)| ends.is_moved);
+        writes.extend(moved.map(|(key, ends)| {
+            let bytes = ends.head.encode(&key);
+            ((Space::Numbers, key), Some(bytes))
+        }));
+        (writes, slots)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.writes.is_empty() && self.slots.is_empty()
+        let is_still = self.heads.values().all(|ends| !ends.is_moved);
+        self.writes.is_empty() && self.slots.is_empty() && is_still
     }
 
     /// Also writes what the store knows of itself.
@@ -325,7 +339,7 @@ impl<'a> Batch<'a> {
             match write {
                 Write::Append(lane, _) | Write::Trim(lane, _) => {
                     if let MapEntry::Vacant(entry) = self.heads.entry(head_key(lane)) {
-                        entry.insert(self.disk.head(lane)?);
+                        entry.insert(Ends { head: self.disk.head(lane)?, is_moved: false });
                     }
                 }
                 Write::Add(counter, _) => {
@@ -409,31 +423,31 @@ impl<'a> Batch<'a> {
     }
 
     fn append(&mut self, lane: &Lane, value: &[u8]) -> Position {
-        let key = head_key(lane);
-        let mut head = self.heads[&key];
-        head.last += 1;
-        let place = entry_key(lane, head.last);
+        let ends = ends_of(&mut self.heads, lane);
+        ends.head.last += 1;
+        let last = ends.head.last;
+        let place = entry_key(lane, last);
         let bytes = codec::encode_entry(self.now, value, &self.disk.sealer(), &place);
         self.writes.insert((Space::Lanes, place), Some(bytes));
-        self.set_head(key, head);
-        Position(head.last)
+        Position(last)
     }
 
     /// Moves the beginning of a lane, and removes some of what is before it.
     fn trim(&mut self, lane: &Lane, through: u64) {
-        let key = head_key(lane);
-        let mut head = self.heads[&key];
+        let Ends { head, .. } = ends_of(&mut self.heads, lane);
         head.first = head.first.max(through.min(head.last).saturating_add(1));
         let end = head.first.min(head.oldest.saturating_add(TRIMMED_MAX));
-        for position in head.oldest..end {
+        let gone = head.oldest..end;
+        head.oldest = head.oldest.max(end);
+        for position in gone {
             self.writes.insert((Space::Lanes, entry_key(lane, position)), None);
         }
-        head.oldest = head.oldest.max(end);
-        self.set_head(key, head);
     }
+}
 
-    fn set_head(&mut self, key: Vec<u8>, head: Head) {
-        self.writes.insert((Space::Numbers, key.clone()), Some(head.encode(&key)));
-        self.heads.insert(key, head);
-    }
+/// The ends of a lane that was read before, to be moved.
+fn ends_of<'h>(heads: &'h mut HashMap<Vec<u8>, Ends>, lane: &Lane) -> &'h mut Ends {
+    let ends = heads.get_mut(&head_key(lane)).expect("invariant: read before anything changes");
+    ends.is_moved = true;
+    ends
 }
