@@ -1,5 +1,7 @@
 //! Headers that belong to one connection (RFC 9110 §7.6.1): never kept, never passed on.
 
+use std::collections::HashSet;
+
 use http::header::{self, HeaderMap, HeaderName};
 
 /// Those that always do, beside what `Connection` names.
@@ -26,8 +28,8 @@ pub(crate) fn members<'h>(
     lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
 }
 
-/// The headers that `Connection` names.
-pub(crate) fn named(headers: &HeaderMap) -> Vec<HeaderName> {
+/// The headers that `Connection` names: a set, for whoever sends it may name very many.
+pub(crate) fn named(headers: &HeaderMap) -> HashSet<HeaderName> {
     members(headers, &header::CONNECTION)
         .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
         .collect()

@@ -106,7 +106,9 @@ impl Reply {
     }
 
     fn bytes(&self) -> Bytes {
-        self.body.as_ref().map_or_else(Bytes::new, books::encode)
+        // Kept in memory for a while, so without room to spare.
+        let exact = |body| Bytes::copy_from_slice(&books::encode(body));
+        self.body.as_ref().map_or_else(Bytes::new, exact)
     }
 
     pub(crate) fn into_response(self) -> Response<ReplyBody> {

@@ -6,6 +6,7 @@
 //! never come from anybody else. Backends that read `a_b` and `a-b` as one name are taken into
 //! account: underscores do not make another header of a reserved one.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use bytes::{BufMut, BytesMut};
@@ -209,7 +210,7 @@ fn takes_trailers(headers: &HeaderMap) -> bool {
 }
 
 /// Whether a header belongs to the connection that it came over, whose own one names these.
-fn is_of_connection(name: &HeaderName, named: &[HeaderName]) -> bool {
+fn is_of_connection(name: &HeaderName, named: &HashSet<HeaderName>) -> bool {
     OF_ONE_CONNECTION.contains(name) || named.contains(name)
 }
 
