@@ -153,10 +153,9 @@ pub(super) fn open_to_look(folder: &Folder, options: &Options) -> Result<Looked,
     let read = folder.read_log()?;
     folder.mark_open()?;
     let keyspaces = open_files(folder, options, &Arc::new(Expiry::default()))?;
-    let keyspaces = unsealable(folder, keyspaces, &read, &options.keys)?;
+    let (keyspaces, (sealer, _)) = unsealed(folder, keyspaces, &read, &options.keys)?;
     take_over(folder, &keyspaces, &read)?;
     let known = Known::read(&keyspaces, folder)?;
-    let (sealer, _) = unseal(folder, &options.keys, known.ring.as_deref())?;
     let opened_at = known.last_seen.map_or(Timestamp::ZERO, |seen| seen.store);
     let opening = Opening { boot: known.boot, opened_at, openings: known.openings };
     let disk = opening.of(keyspaces, sealer);
@@ -191,7 +190,7 @@ pub(super) fn open(
     let expiry = Arc::new(Expiry::default());
     let keyspaces = open_files(folder, &options, &expiry)?;
     point("files-opened");
-    let keyspaces = unsealable(folder, keyspaces, &read, &options.keys)?;
+    let (keyspaces, (sealer, wrapped)) = unsealed(folder, keyspaces, &read, &options.keys)?;
     take_over(folder, &keyspaces, &read)?;
     point("log-taken-over");
     let known = Known::read(&keyspaces, folder)?;
@@ -207,7 +206,6 @@ pub(super) fn open(
         None => StoreClock::from(opened_at, machine),
         Some(clock) => StoreClock::given(Arc::clone(clock), machine),
     };
-    let (sealer, wrapped) = unseal(folder, &options.keys, known.ring.as_deref())?;
     let boot = known.boot + 1;
     let opened_at = clock.opened_at();
     let mut openings = known.openings;
@@ -234,14 +232,17 @@ pub(super) fn open(
     Ok((shared, mark))
 }
 
-/// Refuses whoever has not the keys of a store, before anything in it is changed: they may come
-/// again and again.
-fn unsealable(
+/// A seal that was opened, and how its keys are to be kept from now on, if otherwise.
+type Unsealed = (Sealer, Option<Vec<u8>>);
+
+/// Opens the seal before anything in the store is changed: whoever has not its keys may come again
+/// and again.
+fn unsealed(
     folder: &Folder,
     keyspaces: Keyspaces,
     read: &Contents,
     keys: &[MasterKey],
-) -> Result<Keyspaces, OpenError> {
+) -> Result<(Keyspaces, Unsealed), OpenError> {
     let is_ring = |value: &Value<'_>| value.space == Space::Meta && value.key == b"ring";
     let ring = if let Some(newest) = read.values().filter(is_ring).last() {
         newest.bytes.map(<[u8]>::to_vec)
@@ -250,7 +251,7 @@ fn unsealable(
         kept.map(|bytes| bytes.to_vec())
     };
     match unseal(folder, keys, ring.as_deref()) {
-        Ok(_) => Ok(keyspaces),
+        Ok(unsealed) => Ok((keyspaces, unsealed)),
         Err(refused) => {
             drop(keyspaces);
             folder.leave_as_found(read.closed_at());
@@ -391,7 +392,6 @@ struct Known {
     boot: u64,
     openings: BTreeMap<u64, Timestamp>,
     last_seen: Option<LastSeen>,
-    ring: Option<Vec<u8>>,
     tally: Option<Tally>,
 }
 
@@ -417,18 +417,13 @@ impl Known {
             None => None,
             Some(bytes) => Some(LastSeen::decode(&bytes).ok_or_else(|| damaged("the time"))?),
         };
-        let ring = get("ring")?.map(|bytes| bytes.to_vec());
         let tally = get("tally")?.and_then(|bytes| Tally::decode(&bytes, boot));
-        Ok(Self { boot, openings, last_seen, ring, tally })
+        Ok(Self { boot, openings, last_seen, tally })
     }
 }
 
-/// Finds the keys of the seal, and says how they are to be kept from now on, if otherwise.
-fn unseal(
-    folder: &Folder,
-    keys: &[MasterKey],
-    ring: Option<&[u8]>,
-) -> Result<(Sealer, Option<Vec<u8>>), OpenError> {
+/// Finds the keys of the seal.
+fn unseal(folder: &Folder, keys: &[MasterKey], ring: Option<&[u8]>) -> Result<Unsealed, OpenError> {
     let sealed = |source| OpenError::Sealed { folder: folder.path().to_path_buf(), source };
     match (keys.first(), ring) {
         (None, None) => Ok((Sealer::Plain, None)),

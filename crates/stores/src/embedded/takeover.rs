@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fjall::{Database, Keyspace, PersistMode};
+use fjall::{Database, Keyspace, PersistMode, Slice};
 
 use super::crash::point;
 use super::disk::Keyspaces;
@@ -130,15 +130,8 @@ fn take_over(shared: &Shared) -> Result<(), TakeOverError> {
     let mut fresh = shared.front.take_fresh();
     fresh.sort_unstable_by(|(_, one), (_, other)| one.key.cmp(&other.key));
     if !fresh.is_empty() {
-        wait_for_merges(&disk.db, &disk.slots, MERGES_MAX)?;
-        let mut ingestion = disk.slots.start_ingestion()?;
-        for (_, fresh) in &fresh {
-            match &fresh.bytes {
-                Some(bytes) => ingestion.write(fresh.key.clone(), bytes.clone())?,
-                None => ingestion.write_tombstone(fresh.key.clone())?,
-            }
-        }
-        ingestion.finish()?;
+        let records = fresh.iter().map(|(_, fresh)| (fresh.key.clone(), fresh.bytes.clone()));
+        ingest(&disk.db, &disk.slots, records)?;
         point("ingested");
     }
     let notes = shared.notes().clone();
@@ -160,6 +153,23 @@ fn take_over(shared: &Shared) -> Result<(), TakeOverError> {
     }
     shared.has_new_tables.store(true, Ordering::Release);
     Ok(())
+}
+
+/// Makes one table of these records, which come in the order of their keys; `None` removes one.
+fn ingest<T: Into<Slice>>(
+    db: &Database,
+    slots: &Keyspace,
+    records: impl Iterator<Item = (T, Option<T>)>,
+) -> Result<(), fjall::Error> {
+    wait_for_merges(db, slots, MERGES_MAX)?;
+    let mut ingestion = slots.start_ingestion()?;
+    for (key, value) in records {
+        match value {
+            Some(value) => ingestion.write(key, value)?,
+            None => ingestion.write_tombstone(key)?,
+        }
+    }
+    ingestion.finish()
 }
 
 /// Waits while too many tables of records are not merged yet. What is brought in passes by the
@@ -215,15 +225,7 @@ pub(super) fn bring(keyspaces: &Keyspaces, last: &Last<'_>) -> Result<(), fjall:
     let Keyspaces { db, slots, docs, lanes, numbers, meta } = keyspaces;
     let mut records = last.iter().filter(|((space, _), _)| *space == Space::Slots).peekable();
     if records.peek().is_some() {
-        wait_for_merges(db, slots, MERGES_MAX)?;
-        let mut ingestion = slots.start_ingestion()?;
-        for ((_, key), value) in records {
-            match value {
-                Some(value) => ingestion.write(*key, *value)?,
-                None => ingestion.write_tombstone(*key)?,
-            }
-        }
-        ingestion.finish()?;
+        ingest(db, slots, records.map(|((_, key), value)| (*key, *value)))?;
     }
     let mut batch = db.batch();
     for ((space, key), value) in last {
