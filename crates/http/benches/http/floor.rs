@@ -18,10 +18,6 @@ use axum::Router;
 use axum::extract::{Request as Asked, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -134,21 +130,14 @@ async fn durable(State(log): State<Log>, asked: Asked, next: Next) -> Response {
 /// The proxy with two durable writes around its upstream.
 pub(crate) async fn serve(listener: TcpListener, upstream: SocketAddr, log: Log) {
     let client = proxy::client();
-    loop {
-        let (stream, _) = listener.accept().await.expect("a connection");
-        stream.set_nodelay(true).expect("a socket");
+    proxy::listen(listener, move |request| {
         let (client, log) = (client.clone(), log.clone());
-        let pass = service_fn(move |mut request: http::Request<Incoming>| {
-            *request.uri_mut() = proxy::there(upstream, request.uri());
-            let (client, log) = (client.clone(), log.clone());
-            async move {
-                log.durably(CLAIM_BYTES).await;
-                let answer = client.request(request).await;
-                log.durably(OUTCOME_BYTES).await;
-                answer
-            }
-        });
-        // Ends with its connection, and with the process.
-        drop(tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), pass)));
-    }
+        async move {
+            log.durably(CLAIM_BYTES).await;
+            let answer = client.request(proxy::sent_to(upstream, request)).await;
+            log.durably(OUTCOME_BYTES).await;
+            answer
+        }
+    })
+    .await;
 }
