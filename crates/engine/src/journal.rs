@@ -95,9 +95,12 @@ pub enum Write {
     Advance(Cursor, Position),
 }
 
-/// A transaction: written whole or not at all, and safe to repeat.
+/// A transaction: written whole or not at all, and safe to repeat. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tx {
+pub struct Tx(Arc<Steps>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Steps {
     version: Version,
     checks: Vec<Check>,
     writes: Vec<Write>,
@@ -118,56 +121,63 @@ impl Tx {
     pub fn on_slot(expected: Option<Version>, next: Draft) -> Self {
         let version = next.version;
         let check = Check::Slot(next.address.slot().clone(), expected);
-        Self { version, checks: vec![check], writes: vec![Write::Slot(next)] }
+        Self::of(version, check, Write::Slot(next))
     }
 
     /// A transaction anchored in a document: it replaces `expected` by `value`. `write` is unique
     /// for ever and becomes the version of everything that the transaction puts.
     #[must_use]
     pub fn on_doc(write: u128, doc: Doc, expected: Option<Version>, value: Bytes) -> Self {
-        Self {
-            version: Version::of_write(write),
-            checks: vec![Check::Doc(doc.clone(), expected)],
-            writes: vec![Write::Put(doc, value)],
-        }
+        let check = Check::Doc(doc.clone(), expected);
+        Self::of(Version::of_write(write), check, Write::Put(doc, value))
+    }
+
+    /// One that only replaces its anchor.
+    fn of(version: Version, check: Check, write: Write) -> Self {
+        Self(Arc::new(Steps { version, checks: vec![check], writes: vec![write] }))
+    }
+
+    /// Its steps, to add to them.
+    fn steps(&mut self) -> &mut Steps {
+        Arc::make_mut(&mut self.0)
     }
 
     /// Also demands this.
     #[must_use]
     pub fn check(mut self, check: Check) -> Self {
-        self.checks.push(check);
+        self.steps().checks.push(check);
         self
     }
 
     /// Also writes this.
     #[must_use]
     pub fn write(mut self, write: Write) -> Self {
-        self.writes.push(write);
+        self.steps().writes.push(write);
         self
     }
 
     /// The version of everything that this transaction puts.
     #[must_use]
-    pub const fn version(&self) -> Version {
-        self.version
+    pub fn version(&self) -> Version {
+        self.0.version
     }
 
     /// What must hold, the anchor first.
     #[must_use]
     pub fn checks(&self) -> &[Check] {
-        &self.checks
+        &self.0.checks
     }
 
     /// What is written, in order.
     #[must_use]
     pub fn writes(&self) -> &[Write] {
-        &self.writes
+        &self.0.writes
     }
 
     /// Bytes of all values that it writes.
     #[must_use]
     pub fn weight(&self) -> usize {
-        self.writes.iter().map(|write| write_size(write).1).sum()
+        self.writes().iter().map(|write| write_size(write).1).sum()
     }
 
     /// Whether this is a transaction that every store takes: within the bounds that all of them
@@ -176,10 +186,11 @@ impl Tx {
     /// # Errors
     /// [`StoreError::TooLarge`] or [`StoreError::Malformed`], naming the part.
     pub fn within_bounds(&self) -> Result<(), StoreError> {
-        if self.checks.len() > Self::STEPS_MAX || self.writes.len() > Self::STEPS_MAX {
+        if self.checks().len() > Self::STEPS_MAX || self.writes().len() > Self::STEPS_MAX {
             return Err(StoreError::TooLarge("a transaction has more than 1,024 steps"));
         }
-        let sizes = self.checks.iter().map(check_size).chain(self.writes.iter().map(write_size));
+        let sizes =
+            self.checks().iter().map(check_size).chain(self.writes().iter().map(write_size));
         let (key, value) = sizes.fold((0, 0), |(k, v), (key, value)| (k.max(key), v.max(value)));
         if key > Self::KEY_BYTES_MAX {
             return Err(StoreError::TooLarge("a key has more than 1,024 bytes"));
@@ -190,9 +201,9 @@ impl Tx {
         if self.weight() > Self::BYTES_MAX {
             return Err(StoreError::TooLarge("a transaction has more than 128 MiB of values"));
         }
-        let unchecked = self.writes.iter().any(|write| match write {
+        let unchecked = self.writes().iter().any(|write| match write {
             Write::Slot(draft) => !self
-                .checks
+                .checks()
                 .iter()
                 .any(|check| matches!(check, Check::Slot(slot, _) if slot == draft.address.slot())),
             Write::Put(..)
@@ -205,7 +216,7 @@ impl Tx {
         if unchecked {
             return Err(StoreError::Malformed("a record is written without a check of its slot"));
         }
-        if self.writes.iter().skip(1).any(|write| self.touches_anchor(write)) {
+        if self.writes().iter().skip(1).any(|write| self.touches_anchor(write)) {
             return Err(StoreError::Malformed("the anchor of a transaction is written twice"));
         }
         Ok(())
@@ -213,7 +224,7 @@ impl Tx {
 
     /// Whether `write` would hide the version by which a copy of this transaction is recognised.
     fn touches_anchor(&self, write: &Write) -> bool {
-        match (&self.checks[0], write) {
+        match (&self.checks()[0], write) {
             (Check::Slot(slot, _), Write::Slot(draft)) => draft.address.slot() == slot,
             (Check::Doc(doc, _), Write::Put(other, _) | Write::Delete(other)) => doc == other,
             _ => false,

@@ -260,7 +260,7 @@ fn one(
     let key = RunKey::new(tenant, &run.id);
     let lane = key.lane();
     for event in &events {
-        writes.push(Write::Append(lane.clone(), event.to_bytes()));
+        writes.push(Write::Append(lane.clone(), event.written.clone()));
         for delivery in webhook::deliveries(hooks, &run, event, now) {
             told.has_deliveries = true;
             writes.push(Write::Put(delivery.doc(), encode(&delivery)));
@@ -275,7 +275,7 @@ fn one(
         run.due = due;
     }
     told.due.extend(run.due.map(|due| (due.saturating_sub(now.as_millis()), key.clone())));
-    if run.status.is_terminal() && events.last().is_some_and(crate::event::Event::is_terminal) {
+    if run.status.is_terminal() && events.last().is_some_and(|event| event.kind.is_terminal()) {
         writes.push(Write::Put(key.at(ENDED, now.as_millis()), Bytes::new()));
         // Whoever comes after a crash must know that the run that it is part of may go on.
         if let (Some(parent), Some(ended)) = (&run.parent, run.ended) {

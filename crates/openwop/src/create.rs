@@ -4,15 +4,16 @@
 //! one, of that one's.
 
 use onetake_core::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use uuid::{Builder, Uuid};
 
 use crate::books::run_id;
+use crate::clock::rfc3339;
 use crate::definition::Definition;
 use crate::depth::{DEPTH_MAX, are_too_deep};
-use crate::event::{Event, Kind};
+use crate::event::{Kind, NewEvent, Payload, payload};
 use crate::machine::{Bounds, Changed};
 use crate::run::{FORMAT, Fork, NodeState, Owner, Parent, Run, Status};
 
@@ -133,7 +134,8 @@ pub(crate) fn run(
         due: None,
     };
     let payload = started(&run, definition);
-    let event = Event::new(&run.id, run.first, Kind::RunStarted, None, payload, now);
+    let at = rfc3339(now.as_millis());
+    let event = NewEvent::of(&run.id, run.first, Kind::RunStarted, None, &payload, &at);
     run.events = 1;
     Ok(Changed { run, events: vec![event] })
 }
@@ -184,27 +186,23 @@ fn limit(
     }
 }
 
-fn started(run: &Run, definition: &Definition) -> Value {
-    let shown = run.inputs.iter().map(|(name, value)| {
-        let value = if definition.is_sensitive(name) { json!("***") } else { value.clone() };
-        (name.clone(), value)
-    });
-    let mut payload = json!({
-        "workflowId": run.workflow, "workflowVersion": definition.version,
-        "inputs": shown.collect::<Map<_, _>>(), "transport": "rest", "owner": run.owner,
-        "engineVersion": env!("CARGO_PKG_VERSION"),
-    });
+fn started(run: &Run, definition: &Definition) -> Payload {
+    let inputs = definition.shown_values(&run.inputs);
+    let mut payload = payload! {
+        "workflowId": run.workflow, "workflowVersion": definition.version, "inputs": inputs,
+        "transport": "rest", "owner": run.owner, "engineVersion": env!("CARGO_PKG_VERSION"),
+    };
     if !run.tags.is_empty() {
-        payload["tags"] = json!(run.tags);
+        payload.add("tags", &run.tags);
     }
     if let Some(parent) = &run.parent {
-        payload["parentRunId"] = json!(parent.run);
-        payload["parentNodeId"] = json!(parent.node);
+        payload.add("parentRunId", &parent.run);
+        payload.add("parentNodeId", &parent.node);
     }
     if let Some(fork) = &run.fork {
-        payload["sourceRunId"] = json!(fork.source);
-        payload["fromSeq"] = json!(fork.from_seq);
-        payload["mode"] = json!(fork.mode);
+        payload.add("sourceRunId", &fork.source);
+        payload.add("fromSeq", &fork.from_seq);
+        payload.add("mode", &fork.mode);
     }
     payload
 }

@@ -6,6 +6,7 @@
 
 mod read;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -365,19 +366,30 @@ impl Definition {
     }
 
     /// What others may see of these values.
-    pub(crate) fn shown_values(&self, values: &Map<String, Value>) -> Map<String, Value> {
+    pub(crate) fn shown_values<'v>(
+        &self,
+        values: &'v Map<String, Value>,
+    ) -> Cow<'v, Map<String, Value>> {
+        if !values.keys().any(|name| self.is_sensitive(name)) {
+            return Cow::Borrowed(values);
+        }
         let hide = |name: &str, value: &Value| {
             if self.is_sensitive(name) { Value::from(HIDDEN) } else { value.clone() }
         };
-        values.iter().map(|(name, value)| (name.clone(), hide(name, value))).collect()
+        Cow::Owned(values.iter().map(|(name, value)| (name.clone(), hide(name, value))).collect())
     }
 
     /// What others may see of the outputs of the node at `place`: nothing, where they become a
     /// variable that is shown to nobody.
-    pub(crate) fn shown(&self, place: usize, outputs: &Map<String, Value>) -> Map<String, Value> {
+    pub(crate) fn shown<'v>(
+        &self,
+        place: usize,
+        outputs: &'v Map<String, Value>,
+    ) -> Cow<'v, Map<String, Value>> {
         let variable = self.nodes[place].config.get("outputVariable").and_then(Value::as_str);
         if variable.is_some_and(|name| self.is_sensitive(name)) {
-            return outputs.keys().map(|name| (name.clone(), Value::from(HIDDEN))).collect();
+            let hidden = outputs.keys().map(|name| (name.clone(), Value::from(HIDDEN)));
+            return Cow::Owned(hidden.collect());
         }
         self.shown_values(outputs)
     }

@@ -1,4 +1,4 @@
-//! What is told of a run: the types of events, and an event as it is kept and sent.
+//! What is told of a run: the types of events, and an event as it is made, kept and sent.
 //!
 //! An event is written once, in the same commit as what it tells of, and never changes. Its place
 //! in the lane of its run is its sequence.
@@ -6,11 +6,8 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use onetake_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::clock::rfc3339;
 
 /// The version of events that is written.
 const SCHEMA_VERSION: u32 = 1;
@@ -113,7 +110,7 @@ impl Kind {
     }
 }
 
-/// An event.
+/// An event, as whoever reads it sees it.
 #[allow(clippy::struct_field_names, reason = "it is what the contract calls it")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -141,65 +138,6 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// The event at `sequence` of a run.
-    #[must_use]
-    pub(crate) fn new(
-        run: &str,
-        sequence: u64,
-        kind: Kind,
-        node: Option<&str>,
-        payload: Value,
-        now: Timestamp,
-    ) -> Self {
-        Self::stamped(run, sequence, kind, node, payload, rfc3339(now.as_millis()))
-    }
-
-    /// The same, with its time as it is written: whoever tells much at once writes it once.
-    #[must_use]
-    pub(crate) fn stamped(
-        run: &str,
-        sequence: u64,
-        kind: Kind,
-        node: Option<&str>,
-        payload: Value,
-        timestamp: String,
-    ) -> Self {
-        Self {
-            event_id: format!("{run}.{sequence}"),
-            run_id: run.to_owned(),
-            node_id: node.map(str::to_owned),
-            kind: Cow::Borrowed(kind.as_str()),
-            payload,
-            timestamp,
-            sequence,
-            schema_version: SCHEMA_VERSION,
-            engine_version: Cow::Borrowed(env!("CARGO_PKG_VERSION")),
-        }
-    }
-
-    /// As it is kept. Events are most of what a run writes, and most of an event is names without
-    /// anything to escape, so it is put together here and not member by member.
-    #[must_use]
-    pub(crate) fn to_bytes(&self) -> Bytes {
-        let mut out = Vec::with_capacity(USUAL_BYTES);
-        put(&mut out, b"{\"eventId\":", &self.event_id);
-        put(&mut out, b",\"runId\":", &self.run_id);
-        if let Some(node) = &self.node_id {
-            put(&mut out, b",\"nodeId\":", node);
-        }
-        put(&mut out, b",\"type\":", &self.kind);
-        out.extend_from_slice(b",\"payload\":");
-        serde_json::to_writer(&mut out, &self.payload).expect("invariant: it is JSON");
-        put(&mut out, b",\"timestamp\":", &self.timestamp);
-        let (sequence, version) = (self.sequence, self.schema_version);
-        out.extend_from_slice(
-            format!(",\"sequence\":{sequence},\"schemaVersion\":{version}").as_bytes(),
-        );
-        put(&mut out, b",\"engineVersion\":", &self.engine_version);
-        out.push(b'}');
-        out.into()
-    }
-
     /// Whether it is the last of its run.
     #[must_use]
     pub(crate) fn is_terminal(&self) -> bool {
@@ -207,8 +145,100 @@ impl Event {
     }
 }
 
-/// About how long an event is.
-const USUAL_BYTES: usize = 512;
+/// What an event tells beside its kind: the members of a JSON object, written as they come. A name
+/// must be added once.
+#[derive(Debug)]
+pub(crate) struct Payload(Vec<u8>);
+
+impl Payload {
+    /// Nothing so far.
+    pub(crate) fn new() -> Self {
+        Self(Vec::with_capacity(USUAL_BYTES))
+    }
+
+    /// Adds a member.
+    pub(crate) fn add(&mut self, name: &str, value: &(impl Serialize + ?Sized)) {
+        self.0.extend_from_slice(if self.0.is_empty() { b"\"" } else { b",\"" });
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.extend_from_slice(b"\":");
+        serde_json::to_writer(&mut self.0, value).expect("invariant: it is JSON");
+    }
+}
+
+/// A payload with these members.
+macro_rules! payload {
+    ($($name:literal: $value:expr),* $(,)?) => {{
+        #[allow(unused_mut, reason = "there may be nothing to add")]
+        let mut payload = $crate::event::Payload::new();
+        $(payload.add($name, &$value);)*
+        payload
+    }};
+}
+pub(crate) use payload;
+
+/// An event that was just made, as it is kept.
+#[derive(Debug, Clone)]
+pub(crate) struct NewEvent {
+    /// What it tells.
+    pub(crate) kind: Kind,
+    /// Its place, from zero.
+    pub(crate) sequence: u64,
+    /// All of it, as JSON.
+    pub(crate) written: Bytes,
+}
+
+impl NewEvent {
+    /// The event at `sequence` of a run, at `timestamp`, which is a time as it is written.
+    ///
+    /// Events are most of what a run writes, and most of an event is names without anything to
+    /// escape, so it is put together here and not member by member.
+    #[must_use]
+    pub(crate) fn of(
+        run: &str,
+        sequence: u64,
+        kind: Kind,
+        node: Option<&str>,
+        payload: &Payload,
+        timestamp: &str,
+    ) -> Self {
+        let mut out = Vec::with_capacity(USUAL_BYTES + payload.0.len());
+        put(&mut out, b"{\"eventId\":", run);
+        // Before the quote that ends it.
+        out.pop();
+        out.push(b'.');
+        put_number(&mut out, sequence);
+        out.push(b'"');
+        put(&mut out, b",\"runId\":", run);
+        if let Some(node) = node {
+            put(&mut out, b",\"nodeId\":", node);
+        }
+        put(&mut out, b",\"type\":", kind.as_str());
+        out.extend_from_slice(b",\"payload\":{");
+        out.extend_from_slice(&payload.0);
+        put(&mut out, b"},\"timestamp\":", timestamp);
+        out.extend_from_slice(b",\"sequence\":");
+        put_number(&mut out, sequence);
+        out.extend_from_slice(b",\"schemaVersion\":");
+        put_number(&mut out, u64::from(SCHEMA_VERSION));
+        put(&mut out, b",\"engineVersion\":", env!("CARGO_PKG_VERSION"));
+        out.push(b'}');
+        Self { kind, sequence, written: out.into() }
+    }
+
+    /// The same as text.
+    #[must_use]
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.written).expect("invariant: JSON is text")
+    }
+}
+
+/// About how long an event is without its payload, and a payload.
+const USUAL_BYTES: usize = 320;
+
+/// Writes a number.
+fn put_number(out: &mut Vec<u8>, number: u64) {
+    serde_json::to_writer(out, &number).expect("invariant: a number is JSON");
+}
 
 /// Writes a member behind its name.
 fn put(out: &mut Vec<u8>, name: &[u8], text: &str) {
@@ -240,31 +270,37 @@ mod tests {
         assert_eq!(Kind::named("nothing"), None);
     }
 
-    #[test]
-    fn an_event_has_every_member_that_the_contract_names() {
-        let now = Timestamp::from_millis(1_700_000_000_123);
-        let event = Event::new("run-1", 3, Kind::NodeStarted, Some("a"), json!({"x": 1}), now);
-        let written = serde_json::to_value(&event).unwrap();
-        let expected = json!({
-            "eventId": "run-1.3", "runId": "run-1", "nodeId": "a", "type": "node.started",
-            "payload": {"x": 1}, "timestamp": "2023-11-14T22:13:20.123Z", "sequence": 3,
-            "schemaVersion": 1, "engineVersion": env!("CARGO_PKG_VERSION"),
-        });
-        assert_eq!(written, expected);
+    fn new(node: Option<&str>, payload: &Payload) -> NewEvent {
+        let at = crate::clock::rfc3339(1_700_000_000_123);
+        NewEvent::of("run-\"1\"", 3, Kind::NodeStarted, node, payload, &at)
     }
 
     #[test]
-    fn what_is_kept_of_an_event_is_the_event() {
-        let now = Timestamp::from_millis(1_700_000_000_123);
+    fn an_event_has_every_member_that_the_contract_names() {
+        let event = new(Some("a"), &payload! {"x": 1, "y": [Some("z"), None]});
+        let written: Value = serde_json::from_slice(&event.written).unwrap();
+        let expected = json!({
+            "eventId": "run-\"1\".3", "runId": "run-\"1\"", "nodeId": "a",
+            "type": "node.started", "payload": {"x": 1, "y": ["z", null]},
+            "timestamp": "2023-11-14T22:13:20.123Z", "sequence": 3,
+            "schemaVersion": 1, "engineVersion": env!("CARGO_PKG_VERSION"),
+        });
+        assert_eq!(written, expected);
+        let read: Event = serde_json::from_slice(&event.written).unwrap();
+        assert_eq!(serde_json::to_value(&read).unwrap(), expected, "it is sent as it is kept");
+    }
+
+    #[test]
+    fn whatever_an_event_names_is_escaped() {
         for node in [None, Some("a"), Some("a \"b\" \\ \n\u{1} ä")] {
-            for payload in [json!({}), json!({"x": [1, "\n", null], "ü": 2.5}), json!("text")] {
-                let kind = Kind::NodeFailed;
-                let event = Event::new("run-\"1\"", 3, kind, node, payload, now);
-                let read: Event = serde_json::from_slice(&event.to_bytes()).unwrap();
-                assert_eq!(read, event);
-                let whole: Value = serde_json::from_slice(&event.to_bytes()).unwrap();
-                assert_eq!(whole, serde_json::to_value(&event).unwrap());
+            for value in [json!({}), json!({"x": [1, "\n", null], "ü": 2.5}), json!("\u{7f}\"")] {
+                let event = new(node, &payload! {"value": value});
+                let read: Event = serde_json::from_slice(&event.written).unwrap();
+                assert_eq!(read.node_id.as_deref(), node);
+                assert_eq!(read.payload, json!({"value": value}));
             }
         }
+        let read: Event = serde_json::from_slice(&new(None, &payload! {}).written).unwrap();
+        assert_eq!(read.payload, json!({}));
     }
 }

@@ -30,7 +30,7 @@ pub(crate) use self::hear::NotHeard;
 use self::ready::Turn;
 use crate::clock::rfc3339;
 use crate::definition::Definition;
-use crate::event::{Event, Kind};
+use crate::event::{Kind, NewEvent, Payload, payload};
 use crate::run::{Failure, NodeState, NodeStatus, Run, Status};
 
 /// How many nodes begin or end in one step at most, so that a step fits into one commit.
@@ -84,7 +84,7 @@ impl Default for Bounds {
 #[derive(Debug, Clone)]
 pub(crate) struct Changed {
     pub(crate) run: Run,
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<NewEvent>,
 }
 
 /// What one step came to.
@@ -115,7 +115,7 @@ pub(crate) struct Machine<'w, W> {
     now: Timestamp,
     /// The same, as events say it, once one does.
     stamp: Option<String>,
-    events: Vec<Event>,
+    events: Vec<NewEvent>,
     others: Vec<Changed>,
     /// Nodes that may still begin in this step.
     left: u32,
@@ -298,20 +298,20 @@ impl<'w, W: World> Machine<'w, W> {
     fn out_of_time(&mut self) -> Result<(), Need> {
         let limit = self.run.deadline.map(|deadline| deadline.saturating_sub(self.run.created));
         let observed = self.now.as_millis().saturating_sub(self.run.created);
-        let mut payload = json!({"kind": "run-duration", "limit": limit, "observed": observed});
+        let mut payload = payload! {"kind": "run-duration", "limit": limit, "observed": observed};
         if let Some(node) = self.run.current() {
-            payload["nodeId"] = json!(node);
+            payload.add("nodeId", node);
         }
-        self.tell(Kind::CapBreached, None, payload);
+        self.tell(Kind::CapBreached, None, &payload);
         let failure = Failure::new("run_timeout", "the run took longer than it may");
         self.fail_run(failure, None)
     }
 
     /// Tells of something.
-    fn tell(&mut self, kind: Kind, node: Option<&str>, payload: Value) {
+    fn tell(&mut self, kind: Kind, node: Option<&str>, payload: &Payload) {
         let place = self.run.next_sequence();
-        let stamp = self.stamp.get_or_insert_with(|| rfc3339(self.now.as_millis())).clone();
-        let event = Event::stamped(&self.run.id, place, kind, node, payload, stamp);
+        let stamp = self.stamp.get_or_insert_with(|| rfc3339(self.now.as_millis()));
+        let event = NewEvent::of(&self.run.id, place, kind, node, payload, stamp);
         self.run.events += 1;
         self.events.push(event);
     }

@@ -198,7 +198,7 @@ impl<S: Journal> Records<S> {
         let Some((run, now)) = self.read(&RunKey::new(tenant, id)).await? else { return Ok(None) };
         let definition = self.definition(&run.definition).await?;
         let shown = |values: &Map<String, Value>| {
-            definition.as_ref().map(|it| it.shown_values(values)).unwrap_or_default()
+            definition.as_ref().map(|it| it.shown_values(values).into_owned()).unwrap_or_default()
         };
         let (inputs, variables) = (shown(&run.inputs), shown(&run.variables));
         Ok(Some(RunRecord { run, inputs, variables, now }))

@@ -25,7 +25,7 @@ pub(crate) struct Frame<'f> {
 /// A run as others see it.
 pub(crate) fn snapshot(run: &Run, frame: &Frame<'_>) -> Value {
     let shown = |map: &Map<String, Value>| match frame.definition {
-        Some(definition) => Value::Object(definition.shown_values(map)),
+        Some(definition) => Value::Object(definition.shown_values(map).into_owned()),
         // Without its definition nobody can say what is whose business.
         None => Value::Object(Map::new()),
     };
@@ -99,7 +99,7 @@ fn node(id: &str, state: &NodeState, frame: &Frame<'_>) -> Value {
     }
     let place = frame.definition.and_then(|definition| Some((definition, definition.place(id)?)));
     if let (Some(outputs), Some((definition, place))) = (&state.outputs, place) {
-        seen["outputs"] = Value::Object(definition.shown(place, outputs));
+        seen["outputs"] = Value::Object(definition.shown(place, outputs).into_owned());
     }
     if let Some(error) = &state.error {
         seen["error"] = json!(error);

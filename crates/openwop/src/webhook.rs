@@ -22,7 +22,7 @@ pub(crate) use self::guard::Guard;
 pub(crate) use self::send::{Sender, WITHIN};
 pub(crate) use self::sign::Secret;
 use crate::books::DELIVERIES;
-use crate::event::{Event, Kind};
+use crate::event::{Kind, NewEvent};
 use crate::run::{ForkMode, Run};
 
 /// The most subscriptions of one tenant: what a step tells all of them fits into one commit.
@@ -56,11 +56,11 @@ impl std::fmt::Debug for Hook {
 }
 
 impl Hook {
-    fn wants(&self, run: &Run, event: &Event) -> bool {
-        let is_told = Kind::named(&event.kind).is_some_and(is_deliverable);
-        let by_type = self.events.iter().any(|kind| kind == "*" || *kind == event.kind);
+    fn wants(&self, run: &Run, event: &NewEvent) -> bool {
+        let kind = event.kind.as_str();
+        let by_type = self.events.iter().any(|wanted| wanted == "*" || wanted == kind);
         let by_tag = self.tags.is_empty() || self.tags.iter().any(|tag| run.tags.contains(tag));
-        is_told && by_type && by_tag
+        is_deliverable(event.kind) && by_type && by_tag
     }
 }
 
@@ -110,23 +110,26 @@ impl Delivery {
 pub(crate) fn deliveries<'a>(
     hooks: &'a Hooks,
     run: &'a Run,
-    event: &'a Event,
+    event: &'a NewEvent,
     now: Timestamp,
 ) -> impl Iterator<Item = Delivery> + 'a {
     // A run that only repeats another one tells nobody what happened long ago.
     let is_told = !run.fork.as_ref().is_some_and(|fork| fork.mode == ForkMode::Replay);
     let wanted = hooks.hooks.iter().filter(move |hook| is_told && hook.wants(run, event));
     wanted.map(move |hook| {
-        let owner = &run.owner.tenant;
-        let body =
-            json!({"runId": run.id, "workspaceId": owner, "type": event.kind, "event": event});
+        let (owner, kind) = (&run.owner.tenant, event.kind.as_str());
+        let [id, workspace] = [&run.id, owner].map(|name| json!(name));
+        let event_text = event.text();
+        let body = format!(
+            r#"{{"runId":{id},"workspaceId":{workspace},"type":"{kind}","event":{event_text}}}"#
+        );
         Delivery {
             // Padded, so that those of one moment stay in their order.
-            id: format!("{}.{:012}.{}", event.run_id, event.sequence, hook.id),
+            id: format!("{}.{:012}.{}", run.id, event.sequence, hook.id),
             tenant: owner.clone(),
             hook: hook.id.clone(),
-            kind: event.kind.clone().into_owned(),
-            body: body.to_string(),
+            kind: kind.to_owned(),
+            body,
             created: now.as_millis(),
             due: now.as_millis(),
             attempts: 0,

@@ -139,6 +139,7 @@ mod number {
     pub(crate) const DOCUMENT: u8 = 16;
     pub(crate) const ENTRY: u8 = 17;
     pub(crate) const NUMBER: u8 = 18;
+    pub(crate) const ENTRIES: u8 = 19;
     pub(crate) const KEY_RING: u8 = 32;
 }
 
@@ -146,6 +147,8 @@ pub(crate) use number::KEY_RING;
 
 /// What every value has beside its fields: the fixed start, the checksum, and room for lengths.
 const FRAME_BYTES: usize = 5 + 8 + 12;
+/// About as many bytes as a count has.
+const COUNT_BYTES: usize = 3;
 
 /// A record as it is stored under `place`. `boot` counts the starts of the process, for stores
 /// that keep such a count.
@@ -242,6 +245,54 @@ pub fn decode_entry(
     let parts = open(bytes, place)?.expect(number::ENTRY, "entry")?;
     let at = Timestamp::from_millis(parts.header().u64()?);
     Ok((at, read_value(&parts, sealer, place)?))
+}
+
+/// Entries of a lane that were appended together, as they are stored under `place`. One alone is
+/// stored as any entry.
+#[must_use]
+pub fn encode_entries(at: Timestamp, values: &[&[u8]], sealer: &Sealer, place: &[u8]) -> Vec<u8> {
+    if let [value] = values {
+        return encode_entry(at, value, sealer, place);
+    }
+    let bytes: usize = values.iter().map(|value| COUNT_BYTES + value.len()).sum();
+    let room = FRAME_BYTES + 8 + sealer.overhead() + bytes;
+    let mut out = begin(number::ENTRIES, sealer.sealing(), room);
+    out.extend_from_slice(&at.as_millis().to_be_bytes());
+    let start = begin_body(&mut out, sealer);
+    put_count(&mut out, values.len());
+    for value in values {
+        put_count(&mut out, value.len());
+        out.extend_from_slice(value);
+    }
+    sealer.seal(&mut out, start, place);
+    finish(out, place)
+}
+
+/// The entries of a lane that were stored under `place`, in order: one or several.
+///
+/// # Errors
+/// A [`CodecError`]; the entries may exist, and nothing may be concluded about them.
+pub fn decode_entries(
+    bytes: &[u8],
+    sealer: &Sealer,
+    place: &[u8],
+) -> Result<(Timestamp, Vec<Bytes>), CodecError> {
+    let parts = open(bytes, place)?;
+    if parts.kind == number::ENTRY {
+        return decode_entry(bytes, sealer, place).map(|(at, value)| (at, vec![value]));
+    }
+    let parts = parts.expect(number::ENTRIES, "row of entries")?;
+    let at = Timestamp::from_millis(parts.header().u64()?);
+    let body = sealer.open(&parts, place)?;
+    let mut reader = Reader::new(body.bytes());
+    // Not believed before they are there: no room is made for so many.
+    let count = reader.count()?;
+    let mut values = Vec::new();
+    for _ in 0..count {
+        values.push(body.share(reader.bytes()?));
+    }
+    reader.extensions()?;
+    Ok((at, values))
 }
 
 /// A counter, a cursor or the head of a lane as it is stored under `place`. Never sealed: it tells

@@ -20,6 +20,7 @@ mod options;
 mod picture;
 mod probe;
 mod queue;
+mod recent;
 mod shared;
 mod takeover;
 mod tally;
@@ -45,7 +46,7 @@ use tokio::sync::oneshot;
 use self::crash::point;
 #[cfg(feature = "crash-points")]
 pub use self::crash::point as crash_point;
-use self::disk::{counter_key, cursor_key};
+use self::disk::{counter_key, cursor_key, doc_key};
 use self::folder::Folder;
 pub use self::front::FrontLimits;
 use self::house::House;
@@ -101,7 +102,8 @@ impl Embedded {
         let folder = Folder::lock(folder)?;
         let (shared, mark) = open::open(&folder, options, machine)?;
         let shared = Arc::new(shared);
-        let (writer, picture) = (Writer::new(Arc::clone(&shared)), shared.disk.snapshot());
+        let (writer, picture) =
+            (Writer::new(Arc::clone(&shared)), shared.disk.tables.db.snapshot());
         let spawn = |name: &str| std::thread::Builder::new().name(name.into());
         let failed =
             |source| OpenError::Io { folder: folder.path().to_path_buf(), doing: "opened", source };
@@ -206,7 +208,7 @@ impl Embedded {
         self.shared().alive()?;
         self.pin_all(&slots)?;
         let bytes = weight_of(tx);
-        let (tx, pinned) = (Box::new(tx.clone()), slots.clone());
+        let (tx, pinned) = (tx.clone(), slots.clone());
         let answer = self.ask(bytes, &pinned, |ear| Op::Commit { tx, slots, ear })?;
         answer.await.unwrap_or_else(|_| Ok(self.stamp(Commit::Unknown)))
     }
@@ -412,20 +414,19 @@ impl Journal for Embedded {
         let shared = self.shared();
         shared.alive()?;
         let now = shared.clock.now();
-        // Records are read as they are, all else from a picture; here both are of one moment.
-        let _moment = shared.moment.read().expect("invariant: no panic under the lock");
-        let (disk, at) = (&shared.disk, shared.disk.snapshot());
+        // Whatever is written meanwhile becomes visible when this is let go.
+        let (disk, still) = (&shared.disk, shared.disk.recent.still());
         let found = places.iter().map(|place| match place {
             Place::Slot(slot) => {
                 let seen = shared.front.look(slot, now, |_, _| false, || disk.record(slot))?;
                 Ok(Found::Slot(seen.record))
             }
-            Place::Doc(doc) => disk.doc_at(&at, doc).map(Found::Doc),
+            Place::Doc(doc) => disk.doc(&still, &doc_key(doc)).map(Found::Doc),
             Place::Counter(counter) => {
-                disk.number_at(&at, &counter_key(counter)).map(Found::Counter)
+                disk.number(&still, &counter_key(counter)).map(Found::Counter)
             }
             Place::Cursor(cursor) => {
-                let at = disk.number_at(&at, &cursor_key(cursor))?;
+                let at = disk.number(&still, &cursor_key(cursor))?;
                 Ok(Found::Cursor(Position(at.cast_unsigned())))
             }
         });

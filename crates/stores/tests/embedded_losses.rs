@@ -295,3 +295,34 @@ async fn k8_x10_a_list_passes_over_whatever_was_removed() {
     assert!(pages < 10, "{pages} pages");
     assert_eq!(found, ["left"]);
 }
+
+/// A page leads on past however many were removed, wherever they lie by then: in memory, in
+/// the log, in tables, or on their way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_leads_on_past_thousands_that_were_removed() {
+    for log_bytes in [16 << 10, 8 << 20] {
+        let (_kept, path) = folder();
+        let options = Options { log_bytes, ..options() };
+        let store = Embedded::open_with(&path, options.clone()).unwrap();
+        let name = |n: u32| doc(format!("n{n:05}"));
+        for step in 0..10 {
+            let puts = (step * 300..(step + 1) * 300).map(|n| Write::Put(name(n), "v".into()));
+            committed(&store, puts.fold(tx(u128::from(step) + 1), Tx::write)).await;
+        }
+        for step in 0..9 {
+            let gone = (step * 300..(step + 1) * 300).map(|n| Write::Delete(name(n)));
+            committed(&store, gone.fold(tx(u128::from(step) + 100), Tx::write)).await;
+        }
+        let check = async |store: &Embedded| {
+            let page = store.scan(name(0).space, b"n", None, 2).await.unwrap().value;
+            let names: Vec<_> = page.items.iter().map(|(doc, _)| doc.key.clone()).collect();
+            assert_eq!((names, page.more), (vec![name(2_700).key, name(2_701).key], true));
+            let page = store.scan(name(0).space, b"n", Some(b"n02998"), 9).await.unwrap().value;
+            assert_eq!((page.items.len(), page.more), (1, false));
+        };
+        check(&store).await;
+        check(&store).await;
+        drop(store);
+        check(&Embedded::open_with(&path, options).unwrap()).await;
+    }
+}

@@ -115,6 +115,7 @@ macro_rules! journal_conformance {
             lanes {
                 p12_positions_begin_at_one_and_have_no_gaps
                 a_lane_is_read_in_pages
+                p12_entries_that_were_appended_together_stand_one_by_one
                 entries_carry_the_time_of_their_commit
                 p4_trimming_keeps_positions
                 p12_a_reader_that_follows_never_misses_an_entry

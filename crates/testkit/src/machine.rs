@@ -87,7 +87,7 @@ pub struct Bench<R: Rig<Store: Journal>> {
 /// A write that was sent and may arrive again.
 #[derive(Debug, Clone)]
 enum Sent {
-    Swap(Option<Version>, Draft),
+    Swap(Option<Version>, Box<Draft>),
     Commit(Tx),
 }
 
@@ -151,7 +151,7 @@ impl<R: Rig<Store: Journal> + Default> Work<R> {
             Step::Swap(slot, expect, becomes) => {
                 let expected = self.expected(&Place::Slot(pen(slot).slot().clone()), expect);
                 let draft = self.draft(slot, becomes);
-                self.send(Sent::Swap(expected, draft)).await;
+                self.send(Sent::Swap(expected, Box::new(draft))).await;
             }
             Step::Renew(slot, expect, span) => self.renew(slot, expect, span.duration()).await,
             Step::Commit(anchor, expect, checks, writes) => {
@@ -281,7 +281,7 @@ impl<R: Rig<Store: Journal> + Default> Work<R> {
         let before = self.model.clone();
         match sent {
             Sent::Swap(expected, draft) => {
-                let reply = self.store.swap(expected, draft.clone()).await;
+                let reply = self.store.swap(expected, (*draft).clone()).await;
                 let (swap, when) = self.heard(reply);
                 self.model.swap(expected, &draft, &swap, &when);
             }

@@ -69,6 +69,32 @@ pub(super) const STORE_BUGS: &[Planted] = &[
         hang_is_caught: false,
     },
     Planted {
+        name: "an-absent-slot-is-absent-for-ever",
+        story: "A key that was free once is taken for free again when its record left memory.",
+        edits: &[Edit {
+            file: "crates/stores/src/embedded/front.rs",
+            find: "*at == self.departures && other == slot",
+            replace: "*at <= self.departures && other == slot",
+        }],
+        package: "onetake-stores",
+        target: &["--lib"],
+        test: "d6_what_was_absent_is_looked_for_again",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "what-is-on-its-way-cannot-be-read",
+        story: "While a file of the log is taken over, the documents that it holds are gone.",
+        edits: &[Edit {
+            file: "crates/stores/src/embedded/recent.rs",
+            find: "get(key).or_else(|| self.older.of(space).get(key))",
+            replace: "get(key)",
+        }],
+        package: "onetake-stores",
+        target: &["--lib"],
+        test: "what_is_newer_counts_while_the_older_is_taken_over",
+        hang_is_caught: false,
+    },
+    Planted {
         name: "the-log-is-used-again-too-early",
         story: "A file of the log is written over before what it holds is in the tables.",
         edits: &[Edit {

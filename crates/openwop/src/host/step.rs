@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use super::{Host, lock};
 use crate::books::{self, Moment, RunKey, Scheduled, Told, Written};
+use crate::clock::rfc3339;
 use crate::definition::Definition;
-use crate::event::{Event, Kind};
+use crate::event::{Kind, NewEvent, payload};
 use crate::machine::{
     Bounds, Changed, Machine, NODES_PER_STEP, NODES_PER_TOLD_STEP, Progress, World,
 };
@@ -212,9 +213,9 @@ impl<S: Journal> Host<S> {
     fn lost(&self, mut run: Run, key: &RunKey, hooks: &Hooks, at: Moment<'_>) -> Change {
         tracing::error!(run = %run.id, "the definition of a run is gone");
         let failure = Failure::new("definition_missing", "the definition of the run is gone");
-        let payload = serde_json::json!({"error": failure});
-        let (id, place) = (run.id.clone(), run.next_sequence());
-        let event = Event::new(&id, place, Kind::RunFailed, None, payload, at.now);
+        let (payload, stamp) = (payload! {"error": failure}, rfc3339(at.now.as_millis()));
+        let (place, kind) = (run.next_sequence(), Kind::RunFailed);
+        let event = NewEvent::of(&run.id, place, kind, None, &payload, &stamp);
         (run.status, run.error) = (Status::Failed, Some(failure));
         (run.ended, run.events, run.driver) = (Some(at.now.as_millis()), run.events + 1, None);
         let own = Changed { run, events: vec![event] };

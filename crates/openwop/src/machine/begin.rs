@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use super::{Known, Machine, World};
 use crate::create::{self, NewRun};
 use crate::definition::{Node, Port};
-use crate::event::Kind;
+use crate::event::{Kind, payload};
 use crate::interrupt::{ACCEPT, Interrupt, InterruptKind, Quorum, REJECT, RejectionPolicy};
 use crate::nodes::BuiltIn;
 use crate::run::{Failure, Fork, ForkMode, NodeState, NodeStatus, Parent, Run};
@@ -71,8 +71,8 @@ impl<W: World> Machine<'_, W> {
             (state.given, state.repeats) = (before.given, before.repeats);
         }
         self.run.nodes.insert(id.clone(), state);
-        let payload = json!({"nodeId": id, "typeId": type_id, "attempt": attempt});
-        self.tell(Kind::NodeStarted, Some(&id), payload);
+        let payload = payload! {"nodeId": id, "typeId": type_id, "attempt": attempt};
+        self.tell(Kind::NodeStarted, Some(&id), &payload);
     }
 
     /// Begins the node at `place`, for the `attempt`-th time.
@@ -211,8 +211,8 @@ impl<W: World> Machine<'_, W> {
         }
         let whole = entries.clone();
         self.run.variables.insert(channel.clone(), whole);
-        let payload = json!({"nodeId": node.id, "channel": channel, "value": value});
-        self.tell(Kind::ChannelWritten, Some(&node.id), payload);
+        let payload = payload! {"nodeId": node.id, "channel": channel, "value": value};
+        self.tell(Kind::ChannelWritten, Some(&node.id), &payload);
         self.complete(&node.id, Map::from_iter([("value".to_owned(), value)]))
     }
 

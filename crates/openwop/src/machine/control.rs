@@ -1,10 +1,9 @@
 //! What others tell a run to do: end, rest, go on.
 
 use onetake_engine::Need;
-use serde_json::json;
 
 use super::{Machine, World};
-use crate::event::Kind;
+use crate::event::{Kind, Payload, payload};
 use crate::run::{Drain, NodeStatus, Status};
 
 /// Why a run cannot rest: it stands here.
@@ -24,11 +23,11 @@ impl<W: World> Machine<'_, W> {
         self.end_nodes("run-cancelled");
         self.end_children("parent-cancelled")?;
         self.run.reason = reason.map(str::to_owned);
-        let mut payload = json!({"cancelledBy": by.unwrap_or("system")});
+        let mut payload = payload! {"cancelledBy": by.unwrap_or("system")};
         if let Some(reason) = reason {
-            payload["reason"] = json!(reason);
+            payload.add("reason", &reason);
         }
-        self.end_cancelled(payload);
+        self.end_cancelled(&payload);
         Ok(())
     }
 
@@ -37,12 +36,12 @@ impl<W: World> Machine<'_, W> {
         self.end_nodes("run-cancelled");
         self.end_children("parent-cancelled")?;
         self.run.reason = Some(reason.to_owned());
-        let payload = json!({"cancelledBy": "system", "reason": reason, "parentRunId": parent});
-        self.end_cancelled(payload);
+        let payload = payload! {"cancelledBy": "system", "reason": reason, "parentRunId": parent};
+        self.end_cancelled(&payload);
         Ok(())
     }
 
-    fn end_cancelled(&mut self, payload: serde_json::Value) {
+    fn end_cancelled(&mut self, payload: &Payload) {
         self.run.status = Status::Cancelled;
         self.run.ended = Some(self.now.as_millis());
         self.run.pausing = None;
@@ -74,11 +73,11 @@ impl<W: World> Machine<'_, W> {
         let drain = self.run.pausing.take().unwrap_or(Drain::Immediate);
         self.run.status = Status::Paused;
         self.run.paused = Some((self.now.as_millis(), drain));
-        let mut payload = json!({"drainPolicy": drain});
+        let mut payload = payload! {"drainPolicy": drain};
         if let Some(reason) = &self.run.reason {
-            payload["reason"] = json!(reason);
+            payload.add("reason", &reason);
         }
-        self.tell(Kind::RunPaused, None, payload);
+        self.tell(Kind::RunPaused, None, &payload);
     }
 
     /// Lets the run go on.
@@ -102,7 +101,7 @@ impl<W: World> Machine<'_, W> {
             let span = state.until.unwrap_or(now).saturating_sub(state.since);
             (state.since, state.until) = (now, Some(now.saturating_add(span)));
         }
-        self.tell(Kind::RunResumed, None, json!({}));
+        self.tell(Kind::RunResumed, None, &payload! {});
         Ok(())
     }
 }

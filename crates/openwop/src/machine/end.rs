@@ -4,11 +4,12 @@
 
 use onetake_core::Backoff;
 use onetake_engine::Need;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{Changed, Machine, World};
+use crate::definition::HIDDEN;
 use crate::depth::{DEPTH_MAX, are_too_deep};
-use crate::event::Kind;
+use crate::event::{Kind, payload};
 use crate::interrupt::{Interrupt, InterruptKind, OUTCOME_UNKNOWN};
 use crate::nodes::NodeEnd;
 use crate::run::{Failure, NodeState, NodeStatus, Status};
@@ -69,17 +70,21 @@ impl<W: World> Machine<'_, W> {
         if let Some(name) = variable.and_then(Value::as_str).map(str::to_owned) {
             self.set_variable(&name, Value::Object(outputs.clone()));
         }
-        let payload = json!({"nodeId": id, "outputs": self.definition.shown(place, &outputs)});
-        self.tell(Kind::NodeCompleted, Some(id), payload);
+        let payload = payload! {"nodeId": id, "outputs": self.definition.shown(place, &outputs)};
+        self.tell(Kind::NodeCompleted, Some(id), &payload);
         self.state(id).outputs = Some(outputs);
         Ok(())
     }
 
     /// A variable has a new value.
     pub(super) fn set_variable(&mut self, name: &str, value: Value) {
-        let shown = if self.definition.is_sensitive(name) { json!("***") } else { value.clone() };
+        let payload = if self.definition.is_sensitive(name) {
+            payload! {"name": name, "value": HIDDEN}
+        } else {
+            payload! {"name": name, "value": value}
+        };
         self.run.variables.insert(name.to_owned(), value);
-        self.tell(Kind::VariableChanged, None, json!({"name": name, "value": shown}));
+        self.tell(Kind::VariableChanged, None, &payload);
     }
 
     /// A node has failed, and is tried again where that may help.
@@ -106,8 +111,8 @@ impl<W: World> Machine<'_, W> {
         (state.status, state.until, state.retries) = (NodeStatus::Waiting, Some(until), true);
         state.attempt = attempt;
         let payload =
-            json!({"nodeId": id, "attempt": attempt, "delayMs": delay, "lastError": failure});
-        self.tell(Kind::NodeRetried, Some(id), payload);
+            payload! {"nodeId": id, "attempt": attempt, "delayMs": delay, "lastError": failure};
+        self.tell(Kind::NodeRetried, Some(id), &payload);
         Ok(())
     }
 
@@ -118,8 +123,8 @@ impl<W: World> Machine<'_, W> {
         (state.status, state.ended, state.until) = (NodeStatus::Failed, Some(now), None);
         state.error = Some(failure.clone());
         let attempts = state.attempt + 1;
-        let payload = json!({"nodeId": id, "error": failure, "attempts": attempts});
-        self.tell(Kind::NodeFailed, Some(id), payload);
+        let payload = payload! {"nodeId": id, "error": failure, "attempts": attempts};
+        self.tell(Kind::NodeFailed, Some(id), &payload);
         let place = self.place(id);
         if self.definition.nodes[place].failure_is_handled {
             return Ok(());
@@ -134,7 +139,7 @@ impl<W: World> Machine<'_, W> {
         let mut state = NodeState::begun(NodeStatus::Skipped, 0, self.now);
         state.ended = Some(self.now.as_millis());
         self.run.nodes.insert(id.clone(), state);
-        self.tell(Kind::NodeSkipped, Some(&id), json!({"nodeId": id, "reason": reason}));
+        self.tell(Kind::NodeSkipped, Some(&id), &payload! {"nodeId": id, "reason": reason});
     }
 
     /// A node that its author left out: the run goes on as if it had nothing to do.
@@ -142,16 +147,17 @@ impl<W: World> Machine<'_, W> {
         let mut state = NodeState::begun(NodeStatus::Completed, 0, self.now);
         (state.ended, state.outputs) = (Some(self.now.as_millis()), Some(Map::new()));
         self.run.nodes.insert(id.to_owned(), state);
-        self.tell(Kind::NodeSkipped, Some(id), json!({"nodeId": id, "reason": "disabled"}));
+        self.tell(Kind::NodeSkipped, Some(id), &payload! {"nodeId": id, "reason": "disabled"});
         Ok(())
     }
 
     /// The run has begun as many nodes as it may.
     pub(super) fn too_many(&mut self, id: &str) -> Result<(), Need> {
         let (limit, observed) = (self.run.executions_max, self.run.executions.saturating_add(1));
-        let payload =
-            json!({"kind": "node-executions", "limit": limit, "observed": observed, "nodeId": id});
-        self.tell(Kind::CapBreached, Some(id), payload);
+        let payload = payload! {
+            "kind": "node-executions", "limit": limit, "observed": observed, "nodeId": id,
+        };
+        self.tell(Kind::CapBreached, Some(id), &payload);
         let text = format!("the run may execute {limit} nodes, and has");
         self.fail_run(Failure::new("recursion_limit_exceeded", text), None)
     }
@@ -159,8 +165,9 @@ impl<W: World> Machine<'_, W> {
     pub(super) fn complete_run(&mut self) -> Result<(), Need> {
         self.run.status = Status::Completed;
         self.run.ended = Some(self.now.as_millis());
-        let outputs = self.shown_variables();
-        self.tell(Kind::RunCompleted, None, json!({"outputs": outputs}));
+        let outputs = self.definition.shown_values(&self.run.variables);
+        let payload = payload! {"outputs": outputs};
+        self.tell(Kind::RunCompleted, None, &payload);
         Ok(())
     }
 
@@ -169,12 +176,12 @@ impl<W: World> Machine<'_, W> {
         self.end_children("parent-failed")?;
         self.run.status = Status::Failed;
         self.run.ended = Some(self.now.as_millis());
-        let mut payload = json!({"error": failure});
+        let mut payload = payload! {"error": failure};
         if let Some(node) = node {
-            payload["failedNodeId"] = json!(node);
+            payload.add("failedNodeId", &node);
         }
         self.run.error = Some(failure);
-        self.tell(Kind::RunFailed, None, payload);
+        self.tell(Kind::RunFailed, None, &payload);
         Ok(())
     }
 
@@ -185,8 +192,8 @@ impl<W: World> Machine<'_, W> {
         for id in open.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
             let state = self.state(&id);
             (state.status, state.ended, state.until) = (NodeStatus::Cancelled, Some(now), None);
-            let payload = json!({"nodeId": id, "reason": reason});
-            self.tell(Kind::NodeCancelled, Some(&id), payload);
+            let payload = payload! {"nodeId": id, "reason": reason};
+            self.tell(Kind::NodeCancelled, Some(&id), &payload);
         }
     }
 
@@ -212,9 +219,5 @@ impl<W: World> Machine<'_, W> {
             self.others.extend(ended.others);
         }
         Ok(())
-    }
-
-    pub(super) fn shown_variables(&self) -> Map<String, Value> {
-        self.definition.shown_values(&self.run.variables)
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Machine, World};
 use crate::clock::rfc3339;
-use crate::event::Kind;
+use crate::event::{Kind, payload};
 use crate::interrupt::{Heard, Interrupt, InterruptKind, REJECT, Unheard, rejected_by};
 use crate::run::{Failure, NodeStatus, Status};
 
@@ -33,36 +33,36 @@ impl<W: World> Machine<'_, W> {
     /// A node waits for somebody's word.
     pub(super) fn suspend(&mut self, id: &str, interrupt: Interrupt) {
         let Interrupt { id: interrupt_id, kind, key, data, .. } = &interrupt;
-        let payload = json!({
+        let payload = payload! {
             "nodeId": id, "interruptId": interrupt_id, "kind": kind.as_str(), "key": key,
-        });
-        self.tell(Kind::NodeSuspended, Some(id), payload);
-        let mut asked = json!({
+        };
+        self.tell(Kind::NodeSuspended, Some(id), &payload);
+        let mut asked = payload! {
             "runId": self.run.id, "nodeId": id, "interruptId": interrupt_id,
             "kind": kind.as_str(), "key": key, "data": data,
             "requestedAt": rfc3339(interrupt.requested),
-        });
+        };
         if let Some(span) = interrupt.timeout_ms {
-            asked["timeoutMs"] = json!(span);
+            asked.add("timeoutMs", &span);
         }
-        self.tell(Kind::InterruptRequested, Some(id), asked);
+        self.tell(Kind::InterruptRequested, Some(id), &asked);
         match kind {
             InterruptKind::Approval => {
-                let payload = json!({
+                let payload = payload! {
                     "nodeId": id, "interruptId": interrupt_id, "actions": interrupt.actions,
                     "artifactId": data.get("artifactId").cloned().unwrap_or(json!(id)),
                     "artifactType": data.get("artifactType").cloned().unwrap_or(json!("none")),
                     "requiredApprovals": interrupt.quorum.as_ref().map_or(1, |q| q.required),
                     "title": data.get("title").cloned().unwrap_or(json!("")),
-                });
-                self.tell(Kind::ApprovalRequested, Some(id), payload);
+                };
+                self.tell(Kind::ApprovalRequested, Some(id), &payload);
             }
             InterruptKind::Clarification => {
                 let questions = data.get("questions").cloned().unwrap_or(json!([]));
-                let payload = json!({
+                let payload = payload! {
                     "nodeId": id, "interruptId": interrupt_id, "questions": questions,
-                });
-                self.tell(Kind::ClarificationRequested, Some(id), payload);
+                };
+                self.tell(Kind::ClarificationRequested, Some(id), &payload);
             }
             InterruptKind::ExternalEvent | InterruptKind::Custom => {}
         }
@@ -121,8 +121,8 @@ impl<W: World> Machine<'_, W> {
         }
         if kind == InterruptKind::Clarification {
             let answers = value.get("answers").unwrap_or(value);
-            let payload = json!({"nodeId": id, "answers": answers, "answeredBy": by});
-            self.tell(Kind::ClarificationResolved, Some(id), payload);
+            let payload = payload! {"nodeId": id, "answers": answers, "answeredBy": by};
+            self.tell(Kind::ClarificationResolved, Some(id), &payload);
         }
         self.tell_resolved(id, &interrupt, value, by);
         self.follow(id, heard, interrupt.unknown)?;
@@ -151,34 +151,35 @@ impl<W: World> Machine<'_, W> {
     fn tell_vote(&mut self, id: &str, value: &Value, by: Option<&str>) {
         let action = value.get("action").cloned().unwrap_or(Value::Null);
         let voter = value.get("voter").and_then(Value::as_str);
-        let mut payload = json!({
+        let mut payload = payload! {
             "nodeId": id, "action": action,
             "decidedBy": by.or(voter).unwrap_or(&self.run.owner.tenant),
             "decidedAt": rfc3339(self.now.as_millis()),
-        });
+        };
         for name in ["comment", "feedback", "refineFeedback", "voter"] {
             if let Some(said) = value.get(name) {
-                payload[name] = said.clone();
+                payload.add(name, said);
             }
         }
-        self.tell(Kind::ApprovalReceived, Some(id), payload);
+        self.tell(Kind::ApprovalReceived, Some(id), &payload);
     }
 
     fn tell_resolved(&mut self, id: &str, interrupt: &Interrupt, value: &Value, by: Option<&str>) {
-        let mut payload = json!({
+        let mut payload = payload! {
             "nodeId": id, "interruptId": interrupt.id, "kind": interrupt.kind.as_str(),
             "key": interrupt.key, "resumeValue": value,
             "resolvedAt": rfc3339(self.now.as_millis()),
             "resolvedBy": by.unwrap_or(&self.run.owner.tenant),
-        });
+        };
         if interrupt.kind == InterruptKind::Approval {
             let action = value.get("action").and_then(Value::as_str).unwrap_or_default();
             let decision = if action == REJECT { "rejected" } else { "approved" };
-            (payload["action"], payload["decision"]) = (json!(action), json!(decision));
+            payload.add("action", action);
+            payload.add("decision", decision);
         }
-        self.tell(Kind::InterruptResolved, Some(id), payload);
-        let payload = json!({"nodeId": id, "interruptId": interrupt.id, "resumeValue": value});
-        self.tell(Kind::NodeResumed, Some(id), payload);
+        self.tell(Kind::InterruptResolved, Some(id), &payload);
+        let payload = payload! {"nodeId": id, "interruptId": interrupt.id, "resumeValue": value};
+        self.tell(Kind::NodeResumed, Some(id), &payload);
     }
 
     /// Nobody said anything in time. That never grants anything.
@@ -187,16 +188,16 @@ impl<W: World> Machine<'_, W> {
         let value = json!({"action": "timeout", "decision": "rejected", "reason": "timeout"});
         if interrupt.kind == InterruptKind::Approval {
             let at = rfc3339(self.now.as_millis());
-            let payload = json!({"nodeId": id, "action": "timeout", "decidedAt": at});
-            self.tell(Kind::ApprovalReceived, Some(id), payload);
+            let payload = payload! {"nodeId": id, "action": "timeout", "decidedAt": at};
+            self.tell(Kind::ApprovalReceived, Some(id), &payload);
         }
-        let payload = json!({
+        let payload = payload! {
             "nodeId": id, "interruptId": interrupt.id, "kind": interrupt.kind.as_str(),
             "key": interrupt.key, "resumeValue": value, "action": "timeout",
             "decision": "rejected", "reason": "timeout",
             "resolvedAt": rfc3339(self.now.as_millis()), "resolvedBy": "system",
-        });
-        self.tell(Kind::InterruptResolved, Some(id), payload);
+        };
+        self.tell(Kind::InterruptResolved, Some(id), &payload);
         let failure = if interrupt.kind == InterruptKind::Approval {
             rejected_by(&value)
         } else {

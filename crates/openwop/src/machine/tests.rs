@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::create::{self, NewRun};
+use crate::event::Event;
 use crate::nodes::NodeEnd;
 use crate::run::{Drain, Fork, ForkMode, Owner};
 
@@ -93,8 +94,12 @@ impl Maps {
             self.runs.borrow_mut().insert(other.run.id.clone(), other.run);
         }
         self.runs.borrow_mut().insert(run.id.clone(), run.clone());
-        progress.own.events.iter().map(short).collect()
+        progress.own.events.iter().map(|event| short(&read(event))).collect()
     }
+}
+
+fn read(event: &NewEvent) -> Event {
+    serde_json::from_slice(&event.written).unwrap()
 }
 
 fn short(event: &Event) -> String {
@@ -442,13 +447,12 @@ fn what_is_sensitive_is_told_to_nobody() {
     let progress = machine.done();
     run = progress.own.run;
     assert_eq!(run.variables["secret"], "s3cr3t", "the run itself knows");
-    let changed = progress.own.events.iter().filter(|event| event.kind == "variable.changed");
+    let changed = progress.own.events.iter().filter(|event| event.kind == Kind::VariableChanged);
     assert_eq!(changed.count(), 2);
-    let told: Vec<String> =
-        progress.own.events.iter().map(|event| event.payload.to_string()).collect();
+    let told: Vec<_> = progress.own.events.iter().map(NewEvent::text).collect();
     assert!(told.iter().all(|text| !text.contains("s3cr3t")), "{told:?}");
     assert!(told.iter().any(|text| text.contains("open")));
-    let end = progress.own.events.last().unwrap();
+    let end = read(progress.own.events.last().unwrap());
     assert_eq!(end.payload["outputs"]["secret"], "***");
 }
 

@@ -8,15 +8,15 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use fjall::Slice;
 use onetake_core::{Record, Slot, Timestamp, Verdict, Version, judge};
 use onetake_engine::{
     Bound, Check, Commit, Doc, Document, Found, Lane, Position, StoreError, Swap, Tx, Write,
 };
 
-use super::disk::{Disk, Head, counter_key, cursor_key, doc_key, entry_key, head_key};
+use super::disk::{Disk, Head, counter_key, cursor_key, doc_key, entry_key, head_key, is_counter};
 use super::front::Front;
 use super::log::Space;
 use super::tally::{Bounds, Counted, NoRoom, Tally};
@@ -41,31 +41,44 @@ pub(super) enum Room {
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) record: Arc<Record>,
-    pub(super) key: Slice,
-    pub(super) bytes: Slice,
+    pub(super) key: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
 }
 
 /// What a slot holds once the batch is durable.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) record: Option<Arc<Record>>,
-    pub(super) key: Slice,
+    pub(super) key: Vec<u8>,
     /// `None` removes it.
-    pub(super) bytes: Option<Slice>,
+    pub(super) bytes: Option<Vec<u8>>,
     /// Pins that end with this batch.
     pub(super) pins: u32,
 }
 
-/// What each place beside the slots gets; `None` removes it.
-pub(super) type Writes = HashMap<(Space, Vec<u8>), Option<Vec<u8>>>;
+/// What each place beside the slots gets, the last word last; `None` removes it.
+pub(super) type Writes = Vec<(Space, Vec<u8>, Option<Vec<u8>>)>;
 /// Every slot that is written.
 pub(super) type PendingSlots = HashMap<Slot, Pending>;
 
-/// The ends of a lane, and whether this batch moves them: they are written once, however often.
-#[derive(Debug, Clone, Copy)]
-struct Ends {
-    head: Head,
-    is_moved: bool,
+/// What a place holds after the operations so far, and whether one of them wrote it: it goes to the
+/// disk once, however often that was.
+#[derive(Debug)]
+struct Held<T> {
+    value: T,
+    is_written: bool,
+}
+
+impl<T> Held<T> {
+    /// As it was before the batch.
+    const fn before(value: T) -> Self {
+        Self { value, is_written: false }
+    }
+
+    /// As an operation wants it.
+    const fn written(value: T) -> Self {
+        Self { value, is_written: true }
+    }
 }
 
 /// The operations of one sync.
@@ -78,9 +91,10 @@ pub(super) struct Batch<'a> {
     now: Timestamp,
     /// What each slot, document, number and lane holds after the operations so far.
     slots: PendingSlots,
-    docs: HashMap<Vec<u8>, Option<Document>>,
-    numbers: HashMap<Vec<u8>, i64>,
-    heads: HashMap<Vec<u8>, Ends>,
+    docs: HashMap<Vec<u8>, Held<Option<Document>>>,
+    numbers: HashMap<Vec<u8>, Held<i64>>,
+    heads: HashMap<Vec<u8>, Held<Head>>,
+    /// Entries of lanes, and notes.
     writes: Writes,
     ring: Option<KeyRing>,
 }
@@ -110,30 +124,45 @@ impl<'a> Batch<'a> {
             docs: HashMap::new(),
             numbers: HashMap::new(),
             heads: HashMap::new(),
-            writes: HashMap::new(),
+            writes: Writes::new(),
             ring: None,
         }
     }
 
     /// What is to be written.
     pub(super) fn writes(self) -> (Writes, PendingSlots) {
-        let Self { mut writes, slots, heads, .. } = self;
-        let moved = heads.into_iter().filter(|(_, ends)| ends.is_moved);
-        writes.extend(moved.map(|(key, ends)| {
-            let bytes = ends.head.encode(&key);
-            ((Space::Numbers, key), Some(bytes))
-        }));
+        let Self { mut writes, slots, docs, numbers, heads, disk, .. } = self;
+        let sealer = disk.sealer();
+        for (key, doc) in docs.into_iter().filter(|(_, doc)| doc.is_written) {
+            let encode =
+                |doc: Document| codec::encode_document(doc.version, &doc.value, &sealer, &key);
+            let bytes = doc.value.map(encode);
+            writes.push((Space::Docs, key, bytes));
+        }
+        for (key, number) in numbers.into_iter().filter(|(_, number)| number.is_written) {
+            // A counter at zero is as good as none, so that used-up ones do not pile up.
+            let is_kept = number.value != 0 || !is_counter(&key);
+            let bytes = is_kept.then(|| codec::encode_number(number.value, &key).to_vec());
+            writes.push((Space::Numbers, key, bytes));
+        }
+        for (key, head) in heads.into_iter().filter(|(_, head)| head.is_written) {
+            let bytes = head.value.encode(&key);
+            writes.push((Space::Numbers, key, Some(bytes)));
+        }
         (writes, slots)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let is_still = self.heads.values().all(|ends| !ends.is_moved);
-        self.writes.is_empty() && self.slots.is_empty() && is_still
+        self.writes.is_empty()
+            && self.slots.is_empty()
+            && self.docs.values().all(|doc| !doc.is_written)
+            && self.numbers.values().all(|number| !number.is_written)
+            && self.heads.values().all(|head| !head.is_written)
     }
 
     /// Also writes what the store knows of itself.
     pub(super) fn note(&mut self, word: &str, bytes: Vec<u8>) {
-        self.writes.insert((Space::Meta, word.as_bytes().to_vec()), Some(bytes));
+        self.writes.push((Space::Meta, word.into(), Some(bytes)));
     }
 
     /// Makes a new key, wrapped by `master`. It is on disk before anything is sealed with it.
@@ -220,7 +249,13 @@ impl<'a> Batch<'a> {
     }
 
     /// Notes what a slot will hold, in place of what an earlier operation wanted there.
-    fn pend(&mut self, slot: Slot, key: Slice, record: Option<Arc<Record>>, bytes: Option<Slice>) {
+    fn pend(
+        &mut self,
+        slot: Slot,
+        key: Vec<u8>,
+        record: Option<Arc<Record>>,
+        bytes: Option<Vec<u8>>,
+    ) {
         match self.slots.entry(slot) {
             MapEntry::Occupied(mut entry) => {
                 let pending = entry.get_mut();
@@ -254,7 +289,7 @@ impl<'a> Batch<'a> {
         let is_same = there.as_ref().is_some_and(|there| there.version == version);
         if let Some(there) = there.filter(|_| is_same) {
             self.tally.exchange(slot.tenant(), Some(Counted::of(&there)), None, self.now);
-            self.pend(slot.clone(), self.disk.slot_key(slot).into(), None, None);
+            self.pend(slot.clone(), self.disk.slot_key(slot), None, None);
         }
         self.thaw(slot);
         is_same
@@ -288,9 +323,20 @@ impl<'a> Batch<'a> {
         }
         self.load(tx)?;
         self.make_room(tx)?;
-        let mut positions = Vec::new();
-        for write in tx.writes() {
-            self.apply(write, tx.version(), &mut positions);
+        let (mut positions, mut writes) = (Vec::new(), tx.writes().iter().peekable());
+        while let Some(write) = writes.next() {
+            let Write::Append(lane, value) = write else {
+                self.apply(write, tx.version());
+                continue;
+            };
+            // What is appended together lies together.
+            let mut values: Vec<&[u8]> = vec![value];
+            let is_next =
+                |write: &&Write| matches!(write, Write::Append(other, _) if other == lane);
+            while let Some(Write::Append(_, value)) = writes.next_if(is_next) {
+                values.push(value);
+            }
+            positions.extend(self.append(lane, &values).map(Position));
         }
         Ok(Commit::Committed { positions })
     }
@@ -318,17 +364,20 @@ impl<'a> Batch<'a> {
 
     fn doc(&mut self, doc: &Doc) -> Result<Option<Document>, StoreError> {
         match self.docs.entry(doc_key(doc)) {
-            MapEntry::Occupied(entry) => Ok(entry.get().clone()),
-            MapEntry::Vacant(entry) => Ok(entry.insert(self.disk.doc(doc)?).clone()),
+            MapEntry::Occupied(entry) => Ok(entry.get().value.clone()),
+            MapEntry::Vacant(entry) => {
+                let there = self.disk.doc(&self.disk.recent.still(), entry.key())?;
+                Ok(entry.insert(Held::before(there)).value.clone())
+            }
         }
     }
 
     fn number(&mut self, key: Vec<u8>) -> Result<i64, StoreError> {
         match self.numbers.entry(key) {
-            MapEntry::Occupied(entry) => Ok(*entry.get()),
+            MapEntry::Occupied(entry) => Ok(entry.get().value),
             MapEntry::Vacant(entry) => {
-                let there = self.disk.number(entry.key())?;
-                Ok(*entry.insert(there))
+                let there = self.disk.number(&self.disk.recent.still(), entry.key())?;
+                Ok(entry.insert(Held::before(there)).value)
             }
         }
     }
@@ -339,7 +388,8 @@ impl<'a> Batch<'a> {
             match write {
                 Write::Append(lane, _) | Write::Trim(lane, _) => {
                     if let MapEntry::Vacant(entry) = self.heads.entry(head_key(lane)) {
-                        entry.insert(Ends { head: self.disk.head(lane)?, is_moved: false });
+                        let there = self.disk.head(&self.disk.recent.still(), entry.key())?;
+                        entry.insert(Held::before(there));
                     }
                 }
                 Write::Add(counter, _) => {
@@ -380,74 +430,65 @@ impl<'a> Batch<'a> {
             self.tally.exchange(slot.tenant(), there, there_before, self.now);
             if held {
                 let key = self.disk.slot_key(&slot);
-                let bytes = before.as_ref().map(|record| self.disk.encode(record, &key).into());
-                self.pend(slot, key.into(), before, bytes);
+                let bytes = before.as_ref().map(|record| self.disk.encode(record, &key));
+                self.pend(slot, key, before, bytes);
             } else {
                 self.slots.remove(&slot);
             }
         }
     }
 
-    fn apply(&mut self, write: &Write, version: Version, positions: &mut Vec<Position>) {
+    fn apply(&mut self, write: &Write, version: Version) {
         match write {
-            Write::Slot(_) => {}
+            Write::Slot(_) | Write::Append(..) => {}
             Write::Put(doc, value) => {
-                let key = doc_key(doc);
-                let bytes = codec::encode_document(version, value, &self.disk.sealer(), &key);
-                self.docs.insert(key.clone(), Some(Document { version, value: value.clone() }));
-                self.writes.insert((Space::Docs, key), Some(bytes));
+                let document = Document { version, value: value.clone() };
+                self.docs.insert(doc_key(doc), Held::written(Some(document)));
             }
             Write::Delete(doc) => {
-                let key = doc_key(doc);
-                self.docs.insert(key.clone(), None);
-                self.writes.insert((Space::Docs, key), None);
+                self.docs.insert(doc_key(doc), Held::written(None));
             }
-            Write::Append(lane, value) => positions.push(self.append(lane, value)),
             Write::Trim(lane, through) => self.trim(lane, through.0),
             Write::Add(counter, delta) => {
-                let key = counter_key(counter);
-                let sum = self.numbers[&key].saturating_add(*delta);
-                // A counter at zero is as good as none, so that used-up ones do not pile up.
-                let bytes = (sum != 0).then(|| codec::encode_number(sum, &key).to_vec());
-                self.numbers.insert(key.clone(), sum);
-                self.writes.insert((Space::Numbers, key), bytes);
+                let sum = to_change(&mut self.numbers, &counter_key(counter));
+                *sum = sum.saturating_add(*delta);
             }
             Write::Advance(cursor, to) => {
-                let key = cursor_key(cursor);
-                let furthest = self.numbers[&key].cast_unsigned().max(to.0).cast_signed();
-                self.numbers.insert(key.clone(), furthest);
-                let bytes = codec::encode_number(furthest, &key).to_vec();
-                self.writes.insert((Space::Numbers, key), Some(bytes));
+                let furthest = to_change(&mut self.numbers, &cursor_key(cursor));
+                *furthest = furthest.cast_unsigned().max(to.0).cast_signed();
             }
         }
     }
 
-    fn append(&mut self, lane: &Lane, value: &[u8]) -> Position {
-        let ends = ends_of(&mut self.heads, lane);
-        ends.head.last += 1;
-        let last = ends.head.last;
+    /// Adds entries to a lane; gives their positions. They are one value, under the position of the
+    /// last of them: whoever looks for any of them finds it from there on.
+    fn append(&mut self, lane: &Lane, values: &[&[u8]]) -> RangeInclusive<u64> {
+        let head = to_change(&mut self.heads, &head_key(lane));
+        let first = head.last + 1;
+        head.last += values.len() as u64;
+        let last = head.last;
         let place = entry_key(lane, last);
-        let bytes = codec::encode_entry(self.now, value, &self.disk.sealer(), &place);
-        self.writes.insert((Space::Lanes, place), Some(bytes));
-        Position(last)
+        let bytes = codec::encode_entries(self.now, values, &self.disk.sealer(), &place);
+        self.writes.push((Space::Lanes, place, Some(bytes)));
+        first..=last
     }
 
     /// Moves the beginning of a lane, and removes some of what is before it.
     fn trim(&mut self, lane: &Lane, through: u64) {
-        let Ends { head, .. } = ends_of(&mut self.heads, lane);
+        let head = to_change(&mut self.heads, &head_key(lane));
         head.first = head.first.max(through.min(head.last).saturating_add(1));
         let end = head.first.min(head.oldest.saturating_add(TRIMMED_MAX));
         let gone = head.oldest..end;
         head.oldest = head.oldest.max(end);
         for position in gone {
-            self.writes.insert((Space::Lanes, entry_key(lane, position)), None);
+            self.writes.push((Space::Lanes, entry_key(lane, position), None));
         }
     }
 }
 
-/// The ends of a lane that was read before, to be moved.
-fn ends_of<'h>(heads: &'h mut HashMap<Vec<u8>, Ends>, lane: &Lane) -> &'h mut Ends {
-    let ends = heads.get_mut(&head_key(lane)).expect("invariant: read before anything changes");
-    ends.is_moved = true;
-    ends
+/// What a place holds that was read before, to be changed.
+fn to_change<'h, T>(held: &'h mut HashMap<Vec<u8>, Held<T>>, key: &[u8]) -> &'h mut T {
+    let held = held.get_mut(key).expect("invariant: read before anything changes");
+    held.is_written = true;
+    &mut held.value
 }

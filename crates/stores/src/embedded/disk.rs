@@ -4,9 +4,15 @@
 //! |-----------|---------------------------------------------|-------|
 //! | `slots`   | tenant, then the (veiled) digest            | a record |
 //! | `docs`    | length of the space, space, key             | a document |
-//! | `lanes`   | length of the lane (2 bytes), lane, position | an entry |
+//! | `lanes`   | length of the lane (2 bytes), lane, position | an entry, or a row of entries |
 //! | `numbers` | `c` counter, `u` cursor, `l` lane           | a number; three for a lane |
 //! | `meta`    | a word                                      | what the store knows of itself |
+//!
+//! What one transaction appends to a lane is one row, under the position of its last entry: whoever
+//! looks for any of them from its own position on comes to that key first.
+//!
+//! The tables are made in bulk, of what the log has (`takeover.rs`); the journal and the memory of
+//! the engine below stay empty.
 //!
 //! Nothing here decides anything. Whatever comes from the disk is checked before it leaves this
 //! file; what does not add up is an error that names the place, never an absence.
@@ -15,19 +21,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
-use bytes::Bytes;
 use fjall::compaction::Leveled;
 use fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy};
-use fjall::{
-    CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, LsmError, OwnedWriteBatch,
-    Readable, Slice, Snapshot,
-};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, LsmError};
 use onetake_core::{Draft, Phase, Record, Slot, Timestamp};
-use onetake_engine::{Counter, Cursor, Doc, Document, Entry, Lane, Page, Position, StoreError};
+use onetake_engine::{Counter, Cursor, Doc, Document, Entry, Lane, Position, StoreError};
 
 use super::batch::Wanted;
 use super::expiry::Expiry;
 use super::floors::Floors;
+use super::log::Space;
+use super::recent::{Known, Layers, Recent};
 use crate::codec;
 use crate::seal::{KeyRing, Sealer};
 
@@ -36,13 +40,6 @@ pub(super) const KEYSPACES: u32 = 5;
 /// Where the engine below keeps its tables.
 pub(super) const KEYSPACES_FOLDER: &str = "keyspaces";
 
-/// How large one read of many may become, so that no page holds the whole store.
-const PAGE_BYTES_MAX: usize = 64 << 20;
-
-/// Journals that may lie on the disk. Every opening reads them all, and the engine below keeps them
-/// until it has flushed every keyspace that they mention; by itself it would let them grow to four
-/// times this.
-const JOURNALS_BYTES_MAX: u64 = 128 << 20;
 /// Threads of the engine below, at least. The first of them never merges: it hands such work back
 /// to the line and takes it again, without a pause, until another one is free. With two threads
 /// that is for as long as the other one merges, a whole core of nothing.
@@ -53,25 +50,18 @@ const THREADS_MAX: usize = 4;
 /// written again each time, because keys are spread evenly, so twice as many halve that work. The
 /// engine below holds up writers at 20; the others have room while these are merged.
 const FLUSHED_MAX: u8 = 15;
-/// Records in memory that are not in a table yet, in bytes. Every write and every new key searches
-/// among them, so fewer is faster; but the tables that are made of them must not become too many
-/// while others are merged.
-const MEMORY_BYTES: u64 = 32 << 20;
+/// The same of documents, entries and numbers, whose keys mostly come in order. Those of one merge
+/// are usually apart from what was merged before, so waiting for more of them saves less.
+const FLUSHED_IN_ORDER_MAX: u8 = 8;
 /// The size of a table. The first level has `FLUSHED_MAX` of them.
 const TABLE_BYTES: u64 = 32 << 20;
 
 /// The open files of a store.
 pub(super) struct Disk {
-    pub(super) db: Database,
-    pub(super) slots: Keyspace,
-    pub(super) docs: Keyspace,
-    pub(super) lanes: Keyspace,
-    pub(super) numbers: Keyspace,
-    pub(super) meta: Keyspace,
+    pub(super) tables: Keyspaces,
     pub(super) sealing: RwLock<Arc<Sealer>>,
-    /// A picture of the last batch that is whole. A picture that is taken while a batch is on its
-    /// way may show a part of it: a flush in the background moves what is visible.
-    pub(super) latest: RwLock<Snapshot>,
+    /// What is in the log and not in the tables yet, but for records.
+    pub(super) recent: Recent,
     pub(super) floors: Floors,
     /// Which opening of the store this is, and when it was.
     pub(super) boot: u64,
@@ -104,6 +94,19 @@ pub(super) struct Keyspaces {
     pub(super) meta: Keyspace,
 }
 
+impl Keyspaces {
+    /// The keyspace of a space.
+    pub(super) const fn of(&self, space: Space) -> &Keyspace {
+        match space {
+            Space::Slots => &self.slots,
+            Space::Docs => &self.docs,
+            Space::Lanes => &self.lanes,
+            Space::Numbers => &self.numbers,
+            Space::Meta => &self.meta,
+        }
+    }
+}
+
 /// Opens the database in `folder`, with `expiry` for its slots.
 pub(super) fn open(
     folder: &Path,
@@ -118,7 +121,6 @@ pub(super) fn open(
         // of the compressor might do that differently, and nothing could be opened any more.
         .journal_compression(CompressionType::None)
         .worker_threads(cores.clamp(THREADS_MIN, THREADS_MAX))
-        .max_journaling_size(JOURNALS_BYTES_MAX)
         .with_compaction_filter_factories(Arc::new(move |name| {
             (name == "slots").then(|| for_slots.clone().factory())
         }))
@@ -134,16 +136,19 @@ pub(super) fn open(
     let by_key = || {
         plain()
             .compaction_strategy(Arc::new(merging))
-            .max_memtable_size(MEMORY_BYTES)
             .filter_policy(FilterPolicy::new([flushed, flushed, merged]))
             .filter_block_pinning_policy(PinningPolicy::all(true))
             .index_block_pinning_policy(PinningPolicy::all(true))
     };
+    let in_order = || {
+        let merging = Leveled::default().with_l0_threshold(FLUSHED_IN_ORDER_MAX);
+        plain().compaction_strategy(Arc::new(merging))
+    };
     let keyspaces = Keyspaces {
         slots: db.keyspace("slots", by_key)?,
-        docs: db.keyspace("docs", plain)?,
-        lanes: db.keyspace("lanes", plain)?,
-        numbers: db.keyspace("numbers", plain)?,
+        docs: db.keyspace("docs", in_order)?,
+        lanes: db.keyspace("lanes", in_order)?,
+        numbers: db.keyspace("numbers", in_order)?,
         meta: db.keyspace("meta", plain)?,
         db,
     };
@@ -216,7 +221,7 @@ pub(super) fn doc_key(doc: &Doc) -> Vec<u8> {
     doc_prefix(doc.space, &doc.key)
 }
 
-fn doc_prefix(space: &str, prefix: &[u8]) -> Vec<u8> {
+pub(super) fn doc_prefix(space: &str, prefix: &[u8]) -> Vec<u8> {
     let length = u8::try_from(space.len()).expect("invariant: a space has a short name");
     let mut key = Vec::with_capacity(1 + space.len() + prefix.len());
     key.push(length);
@@ -245,20 +250,17 @@ pub(super) fn counter_key(counter: &Counter) -> Vec<u8> {
     number_key(b'c', &counter.0)
 }
 
+/// Whether a number under this key is a counter.
+pub(super) fn is_counter(key: &[u8]) -> bool {
+    key.first() == Some(&b'c')
+}
+
 pub(super) fn cursor_key(cursor: &Cursor) -> Vec<u8> {
     number_key(b'u', &cursor.0)
 }
 
 pub(super) fn head_key(lane: &Lane) -> Vec<u8> {
     number_key(b'l', &lane.0)
-}
-
-/// The first key behind everything that begins with `prefix`; `None` when there is none.
-fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
-    let mut end = prefix[..=last].to_vec();
-    end[last] += 1;
-    Some(end)
 }
 
 impl Head {
@@ -289,21 +291,6 @@ impl Disk {
         *self.sealing.write().expect("invariant: no panic under the lock") = sealer;
     }
 
-    /// A picture of one moment, for reads that must agree with each other.
-    pub(super) fn snapshot(&self) -> Snapshot {
-        self.latest.read().expect("invariant: no panic under the lock").clone()
-    }
-
-    /// Shows what the batch wrote that was just committed. No other may be on its way.
-    pub(super) fn publish(&self) {
-        *self.latest.write().expect("invariant: no panic under the lock") = self.db.snapshot();
-    }
-
-    /// An empty batch for so many writes. It is not synced: what it writes is in the log.
-    pub(super) fn batch(&self, writes: usize) -> OwnedWriteBatch {
-        OwnedWriteBatch::with_capacity(self.db.clone(), writes)
-    }
-
     pub(super) fn slot_key(&self, slot: &Slot) -> Vec<u8> {
         self.sealer().place(slot)
     }
@@ -316,14 +303,14 @@ impl Disk {
     pub(super) fn wanted(&self, draft: Draft, now: Timestamp) -> Wanted {
         let record = Arc::new(draft.at(now));
         let key = self.slot_key(record.address.slot());
-        let bytes = self.encode(&record, &key).into();
-        Wanted { record, key: key.into(), bytes }
+        let bytes = self.encode(&record, &key);
+        Wanted { record, key, bytes }
     }
 
     /// The record in `slot` on disk.
     pub(super) fn record(&self, slot: &Slot) -> Result<Option<Arc<Record>>, StoreError> {
         let key = self.slot_key(slot);
-        let found = self.slots.get(&key).map_err(|error| failed(&error))?;
+        let found = self.tables.slots.get(&key).map_err(|error| failed(&error))?;
         found.map(|bytes| self.open_record(&key, &bytes, Some(slot))).transpose()
     }
 
@@ -352,16 +339,29 @@ impl Disk {
         Ok(Arc::new(record))
     }
 
-    pub(super) fn doc(&self, doc: &Doc) -> Result<Option<Document>, StoreError> {
-        let key = doc_key(doc);
-        let found = self.docs.get(&key).map_err(|error| failed(&error))?;
-        found.map(|bytes| self.open_doc(&key, &bytes)).transpose()
+    /// Opens what a place holds that is no slot: by what is recent, and else by the tables. These
+    /// may show more of what is recent at any time, but never more than that.
+    fn get<T>(
+        &self,
+        still: &Layers,
+        space: Space,
+        key: &[u8],
+        open: impl FnOnce(Option<&[u8]>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        match still.get(space, key) {
+            Known::Here(recent) => open(Some(recent)),
+            Known::Removed => open(None),
+            Known::Elsewhere => {
+                let found = self.tables.of(space).get(key).map_err(|error| failed(&error))?;
+                open(found.as_deref())
+            }
+        }
     }
 
-    pub(super) fn doc_at(&self, at: &Snapshot, doc: &Doc) -> Result<Option<Document>, StoreError> {
-        let key = doc_key(doc);
-        let found = at.get(&self.docs, &key).map_err(|error| failed(&error))?;
-        found.map(|bytes| self.open_doc(&key, &bytes)).transpose()
+    pub(super) fn doc(&self, still: &Layers, key: &[u8]) -> Result<Option<Document>, StoreError> {
+        self.get(still, Space::Docs, key, |found| {
+            found.map(|bytes| self.open_doc(key, bytes)).transpose()
+        })
     }
 
     pub(super) fn open_doc(&self, key: &[u8], bytes: &[u8]) -> Result<Document, StoreError> {
@@ -370,114 +370,43 @@ impl Disk {
             .map_err(|error| corrupt("a document", key, &error))
     }
 
-    pub(super) fn number(&self, key: &[u8]) -> Result<i64, StoreError> {
-        let found = self.numbers.get(key).map_err(|error| failed(&error))?;
-        open_number(key, found.as_ref())
-    }
-
-    pub(super) fn number_at(&self, at: &Snapshot, key: &[u8]) -> Result<i64, StoreError> {
-        let found = at.get(&self.numbers, key).map_err(|error| failed(&error))?;
-        open_number(key, found.as_ref())
-    }
-
-    pub(super) fn head(&self, lane: &Lane) -> Result<Head, StoreError> {
-        let key = head_key(lane);
-        let found = self.numbers.get(&key).map_err(|error| failed(&error))?;
-        open_head(&key, found.as_ref())
-    }
-
-    /// A page of documents.
-    pub(super) fn scan(
+    /// The entries that lie together under `key`, which is that of the last of them.
+    pub(super) fn open_entries(
         &self,
-        space: &'static str,
-        prefix: &[u8],
-        after: Option<&[u8]>,
-        limit: usize,
-    ) -> Result<Page<(Doc, Document)>, StoreError> {
-        let (whole, skip) = (doc_prefix(space, prefix), 1 + space.len());
-        let (floor, ticket) = self.floors.begin(&whole);
-        let at = self.snapshot();
-        let (from, ticket) = match after.map(|after| doc_prefix(space, after)) {
-            // The first key behind `after` is `after` and one more byte of zero.
-            Some(after) if after >= whole => ([after.as_slice(), &[0]].concat().max(floor), None),
-            Some(_) | None => (floor, ticket),
-        };
-        let found = at.range(&self.docs, from..).map(inner);
-        let mut first = None;
-        let page = paged(found, limit, &whole, |key, value| {
-            first.get_or_insert_with(|| key.clone());
-            let doc = Doc { space, key: Bytes::copy_from_slice(&key[skip..]) };
-            let document = self.open_doc(&key, &value)?;
-            Ok(((doc, document), value.len()))
+        key: &[u8],
+        bytes: &[u8],
+    ) -> Result<impl ExactSizeIterator<Item = Entry>, StoreError> {
+        let opened = codec::decode_entries(bytes, &self.sealer(), key);
+        let (at, values) = opened.map_err(|error| corrupt("an entry", key, &error))?;
+        let last = key.last_chunk().copied().map_or(0, u64::from_be_bytes);
+        let before = last.checked_sub(values.len() as u64).ok_or_else(|| {
+            StoreError::Corrupt("more entries than a lane can have lie together".into())
         })?;
-        if let Some(ticket) = ticket {
-            let first = first.map(|key| key.to_vec()).or_else(|| behind(&whole));
-            if let Some(first) = first.filter(|_| limit > 0) {
-                self.floors.found(&whole, ticket, &first);
-            }
-        }
-        Ok(page)
+        Ok(values.into_iter().enumerate().map(move |(index, value)| Entry {
+            position: Position(before + 1 + index as u64),
+            at,
+            value,
+        }))
     }
 
-    /// A page of a lane.
-    pub(super) fn read_lane(
-        &self,
-        lane: &Lane,
-        after: Position,
-        limit: usize,
-    ) -> Result<Page<Entry>, StoreError> {
-        let at = self.snapshot();
-        let key = head_key(lane);
-        let head = at.get(&self.numbers, &key).map_err(|error| failed(&error))?;
-        let head = open_head(&key, head.as_ref())?;
-        let from = entry_key(lane, head.first.max(after.0.saturating_add(1)));
-        let prefix = &entry_key(lane, 0)[..2 + lane.0.len()];
-        let found = at.range(&self.lanes, from..).map(inner);
-        paged(found, limit, prefix, |key, value| {
-            let (at, bytes) = codec::decode_entry(&value, &self.sealer(), &key)
-                .map_err(|error| corrupt("an entry", &key, &error))?;
-            let position = key.last_chunk().expect("invariant: a position ends the key");
-            let position = Position(u64::from_be_bytes(*position));
-            Ok((Entry { position, at, value: bytes }, value.len()))
-        })
+    pub(super) fn number(&self, still: &Layers, key: &[u8]) -> Result<i64, StoreError> {
+        self.get(still, Space::Numbers, key, |found| open_number(key, found))
+    }
+
+    /// The ends of the lane whose number lies under `key`.
+    pub(super) fn head(&self, still: &Layers, key: &[u8]) -> Result<Head, StoreError> {
+        self.get(still, Space::Numbers, key, |found| open_head(key, found))
     }
 }
 
-pub(super) fn open_number(key: &[u8], bytes: Option<&Slice>) -> Result<i64, StoreError> {
+pub(super) fn open_number(key: &[u8], bytes: Option<&[u8]>) -> Result<i64, StoreError> {
     bytes.map_or(Ok(0), |bytes| {
         codec::decode_number(bytes, key).map_err(|error| corrupt("a number", key, &error))
     })
 }
 
-pub(super) fn open_head(key: &[u8], bytes: Option<&Slice>) -> Result<Head, StoreError> {
+pub(super) fn open_head(key: &[u8], bytes: Option<&[u8]>) -> Result<Head, StoreError> {
     bytes.map_or(Ok(Head::default()), |bytes| {
         Head::decode(bytes, key).map_err(|error| corrupt("the head of a lane", key, &error))
     })
-}
-
-pub(super) fn inner(guard: Guard) -> Result<(Slice, Slice), StoreError> {
-    guard.into_inner().map_err(|error| failed(&error))
-}
-
-/// Opens what was found until the prefix, the limit or the size of a page ends it.
-pub(super) fn paged<T, V>(
-    found: impl Iterator<Item = Result<(Slice, V), StoreError>>,
-    limit: usize,
-    prefix: &[u8],
-    mut open: impl FnMut(Slice, V) -> Result<(T, usize), StoreError>,
-) -> Result<Page<T>, StoreError> {
-    let (mut items, mut bytes) = (Vec::new(), 0);
-    for pair in found {
-        let (key, value) = pair?;
-        if !key.starts_with(prefix) {
-            break;
-        }
-        if items.len() >= limit || (bytes > PAGE_BYTES_MAX && !items.is_empty()) {
-            return Ok(Page { items, more: true });
-        }
-        let (item, size) = open(key, value)?;
-        bytes += size;
-        items.push(item);
-    }
-    Ok(Page { items, more: false })
 }

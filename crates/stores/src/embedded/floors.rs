@@ -5,9 +5,9 @@
 //! is not compacted yet. So the store remembers the first key that was found, and whoever puts an
 //! earlier one says so.
 //!
-//! Invariant: no document of a prefix is before its floor. The writer lowers floors after a commit
-//! is visible and before it is told to anyone; a scan raises one only when nothing lowered it since
-//! before the scan took its picture.
+//! Invariant: no document of a prefix is before its floor. The writer lowers floors in the moment
+//! in which a document becomes visible; a scan raises one only when nothing lowered it since the
+//! moment of its picture.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -35,7 +35,7 @@ impl Floors {
         self.0.lock().expect("invariant: no panic under the lock")
     }
 
-    /// Where a scan of `prefix` may begin. Ask before the scan takes its picture.
+    /// Where a scan of `prefix` may begin. Ask in the moment of its picture.
     pub(super) fn begin(&self, prefix: &[u8]) -> (Vec<u8>, Option<Ticket>) {
         let mut floors = self.floors();
         if let Some(floor) = floors.get(prefix) {
@@ -57,10 +57,11 @@ impl Floors {
         }
     }
 
-    /// Says that `key` was put.
-    pub(super) fn put(&self, key: &[u8]) {
-        for (prefix, floor) in self.floors().iter_mut() {
-            if key.starts_with(prefix) {
+    /// Says that all these were put. Say it while nobody can take a picture.
+    pub(super) fn put<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
+        let mut floors = self.floors();
+        for key in keys {
+            for (_, floor) in floors.iter_mut().filter(|(prefix, _)| key.starts_with(prefix)) {
                 floor.lowered += 1;
                 if key < floor.first.as_slice() {
                     floor.first = key.to_vec();
@@ -81,11 +82,11 @@ mod tests {
         assert_eq!(from, b"t/");
         floors.found(b"t/", ticket.unwrap(), b"t/5");
         assert_eq!(floors.begin(b"t/").0, b"t/5");
-        floors.put(b"t/9");
+        floors.put([b"t/9".as_slice()].into_iter());
         assert_eq!(floors.begin(b"t/").0, b"t/5");
-        floors.put(b"t/3");
+        floors.put([b"t/3".as_slice()].into_iter());
         assert_eq!(floors.begin(b"t/").0, b"t/3");
-        floors.put(b"s/1");
+        floors.put([b"s/1".as_slice()].into_iter());
         assert_eq!(floors.begin(b"t/").0, b"t/3", "another prefix");
     }
 
@@ -93,7 +94,7 @@ mod tests {
     fn a_scan_with_an_old_picture_raises_nothing() {
         let floors = Floors::default();
         let (_, ticket) = floors.begin(b"t/");
-        floors.put(b"t/1");
+        floors.put([b"t/1".as_slice()].into_iter());
         floors.found(b"t/", ticket.unwrap(), b"t/5");
         assert_eq!(floors.begin(b"t/").0, b"t/");
     }

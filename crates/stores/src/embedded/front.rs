@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use fjall::Slice;
+use bytes::Bytes;
 use onetake_core::{Phase, Record, Slot, Timestamp};
 use onetake_engine::StoreError;
 
@@ -25,6 +25,8 @@ const SHARDS: usize = 64;
 /// How often a reader begins again because an entry left its shard meanwhile. Past it, it reads
 /// under the lock.
 const LOADS_MAX: usize = 4;
+/// Slots of a shard of which is known for a moment that they hold nothing.
+const ABSENT_MAX: usize = 4;
 
 /// How much of what is finished stays in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,14 +45,14 @@ impl Default for FrontLimits {
     }
 }
 
-/// What a slot holds that is in the log and not in the tables yet.
+/// What a slot holds that is in the log and not in the tables yet: parts of the frame there.
 #[derive(Debug, Clone)]
 pub(super) struct Fresh {
     /// The frame that wrote it.
     pub(super) frame: u64,
-    pub(super) key: Slice,
+    pub(super) key: Bytes,
     /// `None`: it was removed.
-    pub(super) bytes: Option<Slice>,
+    pub(super) bytes: Option<Bytes>,
 }
 
 /// One slot that is in memory.
@@ -111,6 +113,9 @@ struct Shard {
     departures: u64,
     /// Slots that became fresh since they were last taken over.
     fresh: Vec<Slot>,
+    /// Slots that the tables did not have when so many entries had left: whoever looked and found
+    /// nothing most likely comes back to write.
+    absent: VecDeque<(Slot, u64)>,
 }
 
 /// The part of a store that is in memory.
@@ -169,6 +174,9 @@ impl Front {
                 let mut shard = self.shard(slot);
                 if let Some(seen) = self.hit(&mut shard, slot, now, &pins) {
                     return Ok(seen);
+                }
+                if shard.is_absent(slot) {
+                    return Ok(self.file(&mut shard, slot, None, now, &pins));
                 }
                 shard.departures
             };
@@ -233,6 +241,8 @@ impl Front {
                 // that the writer need not.
                 self.make_room(shard, self.records_max().saturating_sub(1));
             }
+        } else {
+            shard.note_absent(slot);
         }
         Seen { record, pinned }
     }
@@ -404,6 +414,20 @@ impl Front {
 }
 
 impl Shard {
+    /// Notes that the tables have nothing of a slot that is not here.
+    fn note_absent(&mut self, slot: &Slot) {
+        if self.absent.len() == ABSENT_MAX {
+            self.absent.pop_front();
+        }
+        self.absent.push_back((slot.clone(), self.departures));
+    }
+
+    /// Whether a slot that is not here is known to hold nothing. What comes into the tables was
+    /// here and has left.
+    fn is_absent(&self, slot: &Slot) -> bool {
+        self.absent.iter().any(|(other, at)| *at == self.departures && other == slot)
+    }
+
     /// Removes an entry; its place in the line, if it has one, is skipped later.
     fn leave(&mut self, slot: &Slot) {
         if let MapEntry::Occupied(entry) = self.filed.entry(slot.clone()) {
@@ -474,7 +498,7 @@ mod tests {
     }
 
     fn fresh(frame: u64) -> Fresh {
-        Fresh { frame, key: b"key".into(), bytes: Some(b"bytes".into()) }
+        Fresh { frame, key: "key".into(), bytes: Some("bytes".into()) }
     }
 
     fn look(front: &Front, slot: &Slot, disk: Option<&Arc<Record>>) -> Option<Arc<Record>> {
@@ -505,6 +529,27 @@ mod tests {
         );
         assert_eq!(seen.unwrap().record, Some(new));
         assert_eq!(reads.get(), 2);
+    }
+
+    /// D6: whoever found nothing may write without another look at the disk, but only as long as
+    /// nothing left memory that could have come into the tables meanwhile.
+    #[test]
+    fn d6_what_was_absent_is_looked_for_again_once_something_has_left() {
+        let front = front(64);
+        let (record, reads) = (done("k", 1), Cell::new(0));
+        let slot = record.address.slot();
+        let look = |is_pinned: bool, there: Option<&Arc<Record>>| {
+            let load = || {
+                reads.set(reads.get() + 1);
+                Ok(there.cloned())
+            };
+            front.look(slot, NOW, |_, _| is_pinned, load).unwrap().record
+        };
+        assert_eq!((look(false, None), reads.get()), (None, 1));
+        assert_eq!((look(false, None), reads.get()), (None, 1), "known a moment ago");
+        write(&front, None, &record);
+        front.shard(slot).leave(slot);
+        assert_eq!((look(true, Some(&record)), reads.get()), (Some(record.clone()), 2));
     }
 
     /// X1: the lease of a claim of this process is nowhere else, so it stays however full it is.

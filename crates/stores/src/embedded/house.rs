@@ -97,7 +97,7 @@ fn keep(shared: &Shared, bell: &Bell, picture: Snapshot) {
     drop(picture);
     let (mut compacted, mut noted): (Option<Instant>, _) = (None, shared.clock.opened_at());
     while !bell.wait() {
-        if let Err(error) = shared.disk.db.persist(PersistMode::Buffer) {
+        if let Err(error) = shared.disk.tables.db.persist(PersistMode::Buffer) {
             // A flush or a compaction failed. The engine tells only the next writer, and a writer
             // that waits for such a flush would wait for ever.
             if shared.fate.get().is_none() {
@@ -131,7 +131,7 @@ pub(super) fn note_time(shared: &Shared) -> oneshot::Receiver<Reply<()>> {
 
 /// Whether most of what lies on the disk no longer counts.
 fn is_mostly_gone(shared: &Shared, now: Timestamp) -> bool {
-    let on_disk = shared.disk.slots.approximate_len() as u64;
+    let on_disk = shared.disk.tables.slots.approximate_len() as u64;
     let (records, _) = shared.tally().all(now);
     // A key is written about twice, and more until the tables are merged.
     on_disk > COMPACT_FROM && on_disk > records.saturating_mul(4)
@@ -156,16 +156,16 @@ fn merge(shared: &Shared) -> Result<(), fjall::Error> {
         return Err(fjall::Error::Poisoned);
     }
     let flushed = Instant::now();
-    while disk.db.active_compactions() > 0 && flushed.elapsed() < SETTLE_MAX {
+    while disk.tables.db.active_compactions() > 0 && flushed.elapsed() < SETTLE_MAX {
         if shared.expiry.is_hurried() {
             return Ok(());
         }
         std::thread::sleep(SETTLE_STEP);
     }
-    disk.slots.major_compact()?;
+    disk.tables.slots.major_compact()?;
     // The files that were merged go when any keyspace begins a new table in memory. That of the
     // clock is small, and has something in it whenever anything was written.
-    disk.meta.rotate_memtable()?;
+    disk.tables.meta.rotate_memtable()?;
     Ok(())
 }
 
@@ -173,7 +173,7 @@ fn merge(shared: &Shared) -> Result<(), fjall::Error> {
 /// happen, so both together are exact.
 fn count(shared: &Shared, bell: &Bell, at: &Snapshot) -> Result<(), StoreError> {
     let mut counted = Vec::with_capacity(COUNT_STEP);
-    for guard in at.iter(&shared.disk.slots) {
+    for guard in at.iter(&shared.disk.tables.slots) {
         let (key, value) = guard.into_inner().map_err(|error| failed(&error))?;
         // A damaged record is said when it is read; it must not keep the others from being counted.
         let Ok(label) = codec::label(&value, &key) else { continue };

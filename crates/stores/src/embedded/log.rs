@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(super) use self::frame::{Frame, Space, Value};
+pub(super) use self::frame::{Frame, Kept, Space, Value};
 pub(super) use self::mark::{From, Mark};
 pub(super) use self::read::{Contents, ReadError, read};
 pub(super) use self::segment::Blank;
@@ -73,7 +73,6 @@ pub(super) struct Log {
     current: Segment,
     /// The number of the next frame.
     next: u64,
-    frame: Frame,
     /// How long the last sync took.
     last_sync: Duration,
     yard: Arc<Yard>,
@@ -146,8 +145,8 @@ impl Log {
         let yard = Arc::new(Yard::default());
         let folder = folder.to_path_buf();
         let last_sync = Duration::ZERO;
-        let mut log = Self { folder, id, size, current, next: from.frame, frame, last_sync, yard };
-        log.write_frame()?;
+        let mut log = Self { folder, id, size, current, next: from.frame, last_sync, yard };
+        log.write(frame)?;
         Ok(log)
     }
 
@@ -166,18 +165,13 @@ impl Log {
         From { segment: self.current.number, frame: self.next }
     }
 
-    /// Writes one frame, with what `fill` puts into it, and returns its number once it is durable.
+    /// Writes one frame, and gives it back with its number once it is durable.
     ///
     /// All that was written before must be visible in memory: it may be taken over from now on.
-    pub(super) fn write(&mut self, fill: impl FnOnce(&mut Frame)) -> io::Result<u64> {
-        self.frame.clear();
-        fill(&mut self.frame);
-        self.write_frame()
-    }
-
-    fn write_frame(&mut self) -> io::Result<u64> {
+    pub(super) fn write(&mut self, frame: Frame) -> io::Result<Kept> {
         let number = self.next;
-        let frame = self.frame.finish(&self.id, number);
+        let kept = frame.finish(&self.id, number);
+        let frame = &*kept.bytes;
         let filled = if self.current.left() < frame.len() {
             let usual = self.size.after(self.current.bytes());
             let blank = next_blank(&self.folder, &self.yard, usual, HEAD_BYTES + frame.len())?;
@@ -200,7 +194,7 @@ impl Log {
         if self.current.left() < self.current.bytes() / 2 {
             self.yard.want(self.size.after(self.current.bytes()));
         }
-        Ok(number)
+        Ok(kept)
     }
 }
 
@@ -211,8 +205,7 @@ pub(super) fn disk_space(folder: &Path) -> u64 {
 }
 
 fn filled(fill: impl FnOnce(&mut Frame)) -> Frame {
-    let mut frame = Frame::default();
-    frame.clear();
+    let mut frame = Frame::with_room(0, 0);
     fill(&mut frame);
     frame
 }

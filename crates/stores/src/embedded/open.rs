@@ -23,6 +23,7 @@ use super::floors::Floors;
 use super::folder::{FORMAT, Folder};
 use super::log::{Contents, From, Log, Mark, Size, Space, Value};
 use super::options::Options;
+use super::recent::Recent;
 use super::shared::Shared;
 use super::takeover;
 use super::tally::Tally;
@@ -284,16 +285,10 @@ impl Opening {
     /// The files `keyspaces`, read and written through `sealer`.
     fn of(self, keyspaces: Keyspaces, sealer: Sealer) -> Disk {
         let Self { boot, opened_at, openings } = self;
-        let Keyspaces { db, slots, docs, lanes, numbers, meta } = keyspaces;
         Disk {
-            latest: RwLock::new(db.snapshot()),
-            db,
-            slots,
-            docs,
-            lanes,
-            numbers,
-            meta,
+            tables: keyspaces,
             sealing: RwLock::new(Arc::new(sealer)),
+            recent: Recent::default(),
             floors: Floors::default(),
             boot,
             opened_at,

@@ -30,7 +30,7 @@ impl Embedded {
     #[doc(hidden)]
     #[must_use]
     pub fn is_merging(&self) -> bool {
-        let db = &self.shared().disk.db;
+        let db = &self.shared().disk.tables.db;
         db.active_compactions() > 0 || db.outstanding_flushes() > 0
     }
 }

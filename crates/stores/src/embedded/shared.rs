@@ -3,29 +3,25 @@
 //! It holds no policy of its own. Whether the store is lost is said once, here, and never taken
 //! back: only opening it again can tell what the disk holds.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use onetake_core::Timestamp;
+use onetake_core::{Slot, Timestamp};
 use onetake_engine::StoreError;
 use tokio::sync::Notify;
 
 use super::batch::{Pending, PendingSlots, Writes};
 use super::crash::point;
-use super::disk::{Disk, failed};
+use super::disk::Disk;
 use super::expiry::Expiry;
 use super::front::{Fresh, Front};
-use super::log::{Log, Space, Yard};
+use super::log::{Frame, Log, Space, Yard};
 use super::options::{OnLoss, Options};
 use super::queue::Queue;
 use super::tally::Tally;
 use super::time::StoreClock;
 use super::writer::Op;
-
-/// What the store writes of itself: words, and what they hold.
-pub(super) type Notes = HashMap<Vec<u8>, Option<Vec<u8>>>;
 
 pub(super) struct Shared {
     pub(super) folder: PathBuf,
@@ -38,12 +34,6 @@ pub(super) struct Shared {
     log: Mutex<Log>,
     /// Where files of the log wait.
     pub(super) yard: Arc<Yard>,
-    notes: Mutex<Notes>,
-    /// Held while what one batch wrote becomes visible, so that whoever reads several places sees
-    /// one moment.
-    pub(super) moment: RwLock<()>,
-    /// Whether there are tables that the last picture does not show.
-    pub(super) has_new_tables: AtomicBool,
     tally: Mutex<Tally>,
     /// Whether the tally is complete.
     pub(super) counted: AtomicBool,
@@ -73,9 +63,6 @@ impl Shared {
             expiry,
             yard: log.yard(),
             log: Mutex::new(log),
-            notes: Mutex::default(),
-            moment: RwLock::default(),
-            has_new_tables: AtomicBool::new(false),
             counted: AtomicBool::new(tally.is_some()),
             all_counted: Notify::new(),
             tally: Mutex::new(tally.unwrap_or_default()),
@@ -124,14 +111,12 @@ impl Shared {
         self.log.lock().expect("invariant: no panic under the lock")
     }
 
-    /// What the store wrote of itself that is not in the tables yet.
-    pub(super) fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().expect("invariant: no panic under the lock")
-    }
-
     /// Keeps what the store wrote of itself until it comes into the tables.
     pub(super) fn note(&self, notes: Vec<(Vec<u8>, Vec<u8>)>) {
-        self.notes().extend(notes.into_iter().map(|(word, value)| (word, Some(value))));
+        let mut recent = self.disk.recent.change();
+        for (word, value) in notes {
+            recent.put(Space::Meta, word.into(), Some(value.into()));
+        }
     }
 
     /// Writes one batch; once it is durable, makes it visible and returns.
@@ -141,72 +126,49 @@ impl Shared {
         slots: PendingSlots,
         now: Timestamp,
     ) -> Result<(), StoreError> {
+        let slots: Vec<_> = slots.into_iter().collect();
         let count = writes.len() + slots.len();
         point("writing");
-        let frame = self.log().write(|frame| {
-            for pending in slots.values() {
-                frame.add(Space::Slots, &pending.key, pending.bytes.as_deref());
-            }
-            for ((space, key), value) in &writes {
-                frame.add(*space, key, value.as_deref());
-            }
-        });
+        let frame = self.log().write(framed(&slots, &writes));
         let frame = frame.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        drop(writes);
         point("synced");
-        let moment = self.moment.write().expect("invariant: no panic under the lock");
-        self.show(writes)?;
-        for (slot, pending) in slots {
-            let Pending { record, key, bytes, pins } = pending;
-            self.front.settle(&slot, record, Fresh { frame, key, bytes }, now, pins);
+        // Nobody reads meanwhile, so that whoever reads several places sees one moment.
+        let mut recent = self.disk.recent.change();
+        let mut values = frame.values();
+        let fresh = values.by_ref().take(slots.len());
+        for ((slot, pending), (_, key, bytes)) in slots.into_iter().zip(fresh) {
+            let Pending { record, pins, .. } = pending;
+            let fresh = Fresh { frame: frame.number, key, bytes };
+            self.front.settle(&slot, record, fresh, now, pins);
         }
-        drop(moment);
+        let mut put = Vec::new();
+        for (space, key, value) in values {
+            if space == Space::Docs && value.is_some() {
+                put.push(key.clone());
+            }
+            recent.put(space, key, value);
+        }
+        self.disk.floors.put(put.iter().map(|key| &**key));
+        point("shown");
+        drop(recent);
         self.batches.fetch_add(1, Ordering::Relaxed);
         self.written.fetch_add(count as u64, Ordering::Relaxed);
         Ok(())
     }
+}
 
-    /// Makes visible what is durable. The engine below need not sync it: the log has it.
-    fn show(&self, writes: Writes) -> Result<(), StoreError> {
-        let disk = &self.disk;
-        let (mut batch, mut put) = (disk.batch(writes.len()), Vec::new());
-        for ((space, key), value) in writes {
-            let keyspace = match space {
-                Space::Docs => &disk.docs,
-                Space::Lanes => &disk.lanes,
-                Space::Numbers => &disk.numbers,
-                // Only the next opening reads these.
-                Space::Slots | Space::Meta => {
-                    self.notes().insert(key, value);
-                    continue;
-                }
-            };
-            match value {
-                Some(value) => {
-                    if space == Space::Docs {
-                        put.push(key.clone());
-                    }
-                    batch.insert(keyspace, key, value);
-                }
-                None => batch.remove(keyspace, key),
-            }
-        }
-        if batch.is_empty() {
-            if self.has_new_tables.swap(false, Ordering::AcqRel) {
-                disk.publish();
-            }
-            return Ok(());
-        }
-        // Before it is visible, so that no scan begins behind what it could see, and after, so that
-        // no scan with an older picture has the last word.
-        for key in &put {
-            disk.floors.put(key);
-        }
-        batch.commit().map_err(|error| failed(&error))?;
-        disk.publish();
-        point("shown");
-        for key in put {
-            disk.floors.put(&key);
-        }
-        Ok(())
+/// One batch as the log keeps it, the slots first.
+fn framed(slots: &[(Slot, Pending)], writes: &Writes) -> Frame {
+    let size = |key: &Vec<u8>, value: Option<&Vec<u8>>| key.len() + value.map_or(0, Vec::len);
+    let bytes = slots.iter().map(|(_, it)| size(&it.key, it.bytes.as_ref())).sum::<usize>()
+        + writes.iter().map(|(_, key, value)| size(key, value.as_ref())).sum::<usize>();
+    let mut frame = Frame::with_room(slots.len() + writes.len(), bytes);
+    for (_, pending) in slots {
+        frame.add(Space::Slots, &pending.key, pending.bytes.as_deref());
     }
+    for (space, key, value) in writes {
+        frame.add(*space, key, value.as_deref());
+    }
+    frame
 }

@@ -9,24 +9,22 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fjall::{Database, Keyspace, PersistMode, Slice};
+use fjall::{Database, Keyspace, PersistMode};
 
 use super::crash::point;
 use super::disk::Keyspaces;
 use super::log::{Blank, Filled, Mark, Size, Space, Work};
+use super::recent::Rows;
 use super::shared::Shared;
 
-/// How often it looks whether a flush has ended.
+/// How often it looks whether merges have come on.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// Tables of records that may wait to be merged. Usually they are far fewer; every new key asks all
-/// of them, and at 256 the engine below would lose count.
+/// Tables that may wait to be merged. Usually they are far fewer; every new key asks all of them,
+/// and at 256 the engine below would lose count.
 const TABLES_MAX: usize = 48;
-/// How long a flush may take before it is taken for one that will never end.
-const FLUSH_MAX: Duration = Duration::from_secs(60);
 /// How long merges may stand still before they are made to go on.
 const MERGES_MAX: Duration = Duration::from_secs(10);
 
@@ -126,44 +124,39 @@ fn give_back(shared: &Shared, mark: &mut Mark, filled: Vec<Filled>) -> Result<()
 
 /// Brings everything that is visible into the tables.
 fn take_over(shared: &Shared) -> Result<(), TakeOverError> {
-    let disk = &shared.disk;
+    let (recent, tables) = (&shared.disk.recent, &shared.disk.tables);
     let mut fresh = shared.front.take_fresh();
     fresh.sort_unstable_by(|(_, one), (_, other)| one.key.cmp(&other.key));
-    if !fresh.is_empty() {
-        let records = fresh.iter().map(|(_, fresh)| (fresh.key.clone(), fresh.bytes.clone()));
-        ingest(&disk.db, &disk.slots, records)?;
-        point("ingested");
+    let records = fresh.iter().map(|(_, fresh)| (&*fresh.key, fresh.bytes.as_deref()));
+    ingest(&tables.db, &tables.slots, records)?;
+    point("ingested");
+    let rows = recent.take();
+    for space in Rows::SPACES {
+        let rows = rows.of(space).iter().map(|(key, value)| (&**key, value.as_deref()));
+        ingest(&tables.db, tables.of(space), rows)?;
     }
-    let notes = shared.notes().clone();
-    if !notes.is_empty() {
-        let mut batch = disk.batch(notes.len());
-        for (word, value) in notes.clone() {
-            match value {
-                Some(value) => batch.insert(&disk.meta, word, value),
-                None => batch.remove(&disk.meta, word),
-            }
-        }
-        batch.commit()?;
-    }
-    flush(&disk.db, [&disk.docs, &disk.lanes, &disk.numbers, &disk.meta])?;
-    // What was noted anew meanwhile stays for the next time.
-    shared.notes().retain(|word, value| notes.get(word) != Some(value));
+    point("recent-ingested");
+    drop(rows);
+    recent.taken_over();
     for (slot, fresh) in fresh {
         shared.front.taken_over(&slot, fresh.frame);
     }
-    shared.has_new_tables.store(true, Ordering::Release);
     Ok(())
 }
 
-/// Makes one table of these records, which come in the order of their keys; `None` removes one.
-fn ingest<T: Into<Slice>>(
+/// Makes one table of these values, which come in the order of their keys; `None` removes one.
+fn ingest<'v>(
     db: &Database,
-    slots: &Keyspace,
-    records: impl Iterator<Item = (T, Option<T>)>,
+    into: &Keyspace,
+    values: impl Iterator<Item = (&'v [u8], Option<&'v [u8]>)>,
 ) -> Result<(), fjall::Error> {
-    wait_for_merges(db, slots, MERGES_MAX)?;
-    let mut ingestion = slots.start_ingestion()?;
-    for (key, value) in records {
+    let mut values = values.peekable();
+    if values.peek().is_none() {
+        return Ok(());
+    }
+    wait_for_merges(db, into, MERGES_MAX)?;
+    let mut ingestion = into.start_ingestion()?;
+    for (key, value) in values {
         match value {
             Some(value) => ingestion.write(key, value)?,
             None => ingestion.write_tombstone(key)?,
@@ -172,16 +165,12 @@ fn ingest<T: Into<Slice>>(
     ingestion.finish()
 }
 
-/// Waits while too many tables of records are not merged yet. What is brought in passes by the
-/// brakes of the engine below, and it can count only so many.
-fn wait_for_merges(
-    db: &Database,
-    slots: &Keyspace,
-    patience: Duration,
-) -> Result<(), fjall::Error> {
+/// Waits while too many tables are not merged yet. What is brought in passes by the brakes of the
+/// engine below, and it can count only so many.
+fn wait_for_merges(db: &Database, into: &Keyspace, patience: Duration) -> Result<(), fjall::Error> {
     let (mut fewest, mut since) = (usize::MAX, Instant::now());
     loop {
-        let tables = slots.l0_table_count();
+        let tables = into.l0_table_count();
         if tables < TABLES_MAX {
             return Ok(());
         }
@@ -191,30 +180,11 @@ fn wait_for_merges(
         db.persist(PersistMode::Buffer)?;
         // The engine looks for work when something is brought in, which is what waits here.
         if since.elapsed() > patience {
-            slots.major_compact()?;
+            into.major_compact()?;
             since = Instant::now();
         }
         std::thread::sleep(LOOK_EVERY);
     }
-}
-
-/// Writes what the engine below has in memory to tables.
-pub(super) fn flush(db: &Database, keyspaces: [&Keyspace; 4]) -> Result<(), fjall::Error> {
-    for keyspace in keyspaces {
-        keyspace.rotate_memtable()?;
-    }
-    for keyspace in keyspaces {
-        let begun = Instant::now();
-        // Waiting without looking would be for ever when the flush has failed.
-        while keyspace.sealed_memtable_count() > 0 {
-            db.persist(PersistMode::Buffer)?;
-            if begun.elapsed() > FLUSH_MAX {
-                return Err(fjall::Error::Poisoned);
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
-    }
-    Ok(())
 }
 
 /// What places hold in the end; `None`: nothing.
@@ -222,27 +192,11 @@ pub(super) type Last<'a> = BTreeMap<(Space, &'a [u8]), Option<&'a [u8]>>;
 
 /// Brings these values into the tables of files that were just opened.
 pub(super) fn bring(keyspaces: &Keyspaces, last: &Last<'_>) -> Result<(), fjall::Error> {
-    let Keyspaces { db, slots, docs, lanes, numbers, meta } = keyspaces;
-    let mut records = last.iter().filter(|((space, _), _)| *space == Space::Slots).peekable();
-    if records.peek().is_some() {
-        ingest(db, slots, records.map(|((_, key), value)| (*key, *value)))?;
+    for space in Space::ALL {
+        let values = last.iter().filter(|((other, _), _)| *other == space);
+        ingest(&keyspaces.db, keyspaces.of(space), values.map(|((_, key), value)| (*key, *value)))?;
     }
-    let mut batch = db.batch();
-    for ((space, key), value) in last {
-        let keyspace = match space {
-            Space::Slots => continue,
-            Space::Docs => docs,
-            Space::Lanes => lanes,
-            Space::Numbers => numbers,
-            Space::Meta => meta,
-        };
-        match value {
-            Some(value) => batch.insert(keyspace, *key, *value),
-            None => batch.remove(keyspace, *key),
-        }
-    }
-    batch.commit()?;
-    flush(db, [docs, lanes, numbers, meta])
+    Ok(())
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ use onetake_testkit::wait_out;
 use tempfile::TempDir;
 
 use super::house;
+use super::log::Space;
+use super::recent::Known;
 use super::time::{LastSeen, Machine, Reading};
 use super::{Embedded, OnLoss, Options};
 
@@ -122,8 +124,9 @@ async fn d11_a_store_that_only_answered_for_a_week_does_not_wake_up_in_the_past(
     assert_eq!(says(&store, &pen).await.0, "free");
     let (begun, later) = (Instant::now(), Timestamp::from_millis(T + 8 * DAY));
     let noted = || {
-        let bytes = store.shared().notes().get(b"clock".as_slice()).cloned().flatten().unwrap();
-        LastSeen::decode(&bytes).unwrap().store
+        let recent = store.shared().disk.recent.still();
+        let Known::Here(bytes) = recent.get(Space::Meta, b"clock") else { panic!("no time") };
+        LastSeen::decode(bytes).unwrap().store
     };
     while noted() < later {
         assert!(begun.elapsed() < Duration::from_secs(60), "the time is never noted");

@@ -45,7 +45,7 @@ pub(super) enum Op {
         ear: Ear<Swap>,
     },
     Commit {
-        tx: Box<Tx>,
+        tx: Tx,
         slots: Vec<Slot>,
         ear: Ear<Commit>,
     },
@@ -188,7 +188,7 @@ impl Writer {
     fn leave_in_order(&self) {
         let mut writes = Writes::new();
         let mut note = |word: &str, bytes: Vec<u8>| {
-            writes.insert((Space::Meta, word.as_bytes().to_vec()), Some(bytes));
+            writes.push((Space::Meta, word.into(), Some(bytes)));
         };
         note("clock", self.shared.clock.last_seen().encode());
         if self.shared.counted.load(Ordering::Acquire) {

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use onetake_core::Version;
 use onetake_stores::codec::{
-    decode_document, decode_entry, decode_number, decode_record, encode_document, encode_entry,
-    encode_number, encode_record, label,
+    decode_document, decode_entries, decode_entry, decode_number, decode_record, encode_document,
+    encode_entries, encode_entry, encode_number, encode_record, label,
 };
 use onetake_stores::seal::{KeyRing, MasterKey, PlainValues, Sealer};
 
@@ -61,6 +61,15 @@ fn golden_documents_entries_and_numbers_are_read_and_written_as_ever() {
     assert_eq!(decode_entry(&bytes, &PLAIN, b"lane"), Ok((time, "an entry".into())));
     assert_eq!(bytes, now());
 
+    let values: [&[u8]; 3] = [b"one", b"", b"three"];
+    let now = || encode_entries(time, &values, &PLAIN, b"lane");
+    let bytes = golden("entries", now);
+    let read = values.map(bytes::Bytes::from_static).to_vec();
+    assert_eq!(decode_entries(&bytes, &PLAIN, b"lane"), Ok((time, read)));
+    assert_eq!(bytes, now());
+    let entry = golden("entry", || unreachable!());
+    assert_eq!(decode_entries(&entry, &PLAIN, b"lane"), Ok((time, vec!["an entry".into()])));
+
     for (name, number) in NUMBERS {
         let now = || encode_number(number, b"counter").to_vec();
         let bytes = golden(name, now);
@@ -102,14 +111,19 @@ fn x11_golden_sealed_values_are_opened_by_the_golden_key_ring() {
     assert_eq!(decode_document(&bytes, &sealer, b"doc"), Ok((version, "value".into())));
     let bytes = golden("sealed-entry", || encode_entry(at(6), b"value", &sealer, b"lane"));
     assert_eq!(decode_entry(&bytes, &sealer, b"lane"), Ok((at(6), "value".into())));
+    let values: [&[u8]; 2] = [b"one", b"two"];
+    let bytes = golden("sealed-entries", || encode_entries(at(6), &values, &sealer, b"lane"));
+    let read = values.map(bytes::Bytes::from_static).to_vec();
+    assert_eq!(decode_entries(&bytes, &sealer, b"lane"), Ok((at(6), read)));
 }
 
 #[test]
 fn every_golden_file_is_read_by_a_test_and_told_of_in_the_readme() {
     let mut expected: BTreeSet<String> = records().iter().map(|(name, _)| (*name).into()).collect();
     expected.extend(NUMBERS.map(|(name, _)| name.to_owned()));
-    let sealed = ["sealed-claimed", "sealed-done", "sealed-document", "sealed-entry"];
-    let others = ["document", "entry", "key-ring", "sealed-name"];
+    let sealed =
+        ["sealed-claimed", "sealed-done", "sealed-document", "sealed-entry", "sealed-entries"];
+    let others = ["document", "entry", "entries", "key-ring", "sealed-name"];
     expected.extend(sealed.iter().chain(&others).map(|name| (*name).to_owned()));
     let found: BTreeSet<String> = fs::read_dir(folder())
         .unwrap()

@@ -11,8 +11,8 @@ use onetake_core::{
     Operation, Outcome, Phase, Pointer, Principal, Record, Scope, Status, Tenant, Version,
 };
 use onetake_stores::codec::{
-    decode_document, decode_entry, decode_number, decode_record, encode_document, encode_entry,
-    encode_number, encode_record, label,
+    decode_document, decode_entries, decode_entry, decode_number, decode_record, encode_document,
+    encode_entries, encode_entry, encode_number, encode_record, label,
 };
 use onetake_stores::seal::{KeyRing, MasterKey, PlainValues, Sealer};
 use proptest::collection::vec;
@@ -122,6 +122,7 @@ fn read_as_anything(bytes: &[u8], place: &[u8]) {
         }
         let _ = decode_document(bytes, sealer, place);
         let _ = decode_entry(bytes, sealer, place);
+        let _ = decode_entries(bytes, sealer, place);
     }
     let _ = label(bytes, place);
     let _ = decode_number(bytes, place);
@@ -172,7 +173,11 @@ proptest! {
         let read = decode_document(&document, &sealer, &place);
         prop_assert_eq!(read, Ok((version, value.clone())));
         let entry = encode_entry(at(7), &value, &sealer, &place);
-        prop_assert_eq!(decode_entry(&entry, &sealer, &place), Ok((at(7), value)));
+        prop_assert_eq!(decode_entry(&entry, &sealer, &place), Ok((at(7), value.clone())));
+        let parts: Vec<&[u8]> = value.chunks(1 + usize::from(write.to_be_bytes()[0])).collect();
+        let entries = encode_entries(at(7), &parts, &sealer, &place);
+        let read = decode_entries(&entries, &sealer, &place).map(|(at, read)| (at, read.concat()));
+        prop_assert_eq!(read, Ok((at(7), value.to_vec())));
         prop_assert_eq!(decode_number(&encode_number(number, &place), &place), Ok(number));
     }
 

@@ -61,6 +61,45 @@ pub async fn a_lane_is_read_in_pages<R: Rig<Store: Journal>>(rig: &R) {
     }
 }
 
+/// P12, P4: however a store keeps what one transaction appends, each entry has its own place: pages
+/// may begin and end between them, and so may trimming.
+pub async fn p12_entries_that_were_appended_together_stand_one_by_one<R: Rig<Store: Journal>>(
+    rig: &R,
+) {
+    let store = rig.open().await;
+    let many = |id: u128, names: &[&'static str]| {
+        let appends = names.iter().copied().enumerate();
+        appends.fold(tx(id), |tx, (n, name)| {
+            tx.write(Write::Append(lane(name), format!("{id}.{n}").into()))
+        })
+    };
+    let at = |positions: &[u64]| positions.iter().copied().map(Position).collect::<Vec<_>>();
+    let told = committed(&store, many(1, &["a", "a", "b", "a", "b", "b"])).await;
+    assert_eq!(told, at(&[1, 2, 1, 3, 2, 3]), "each in the order of the transaction");
+    assert_eq!(committed(&store, many(2, &["a"])).await, at(&[4]));
+    assert_eq!(committed(&store, many(3, &["a", "a", "a"])).await, at(&[5, 6, 7]));
+    let values = ["1.0", "1.1", "1.3", "2.0", "3.0", "3.1", "3.2"];
+    let all: Vec<(u64, Bytes)> = (1..).zip(values.map(Bytes::from)).collect();
+    for after in 0..=7_usize {
+        let behind = Position(after as u64);
+        assert_eq!(entries(&store, &lane("a"), behind.0).await, all[after..]);
+        for limit in 1..=8 {
+            let page = store.read_lane(&lane("a"), behind, limit).await.unwrap().value;
+            let read = page.items.iter().map(|entry| (entry.position.0, entry.value.clone()));
+            let end = (after + limit).min(7);
+            let expected = (all[after..end].to_vec(), end < 7);
+            assert_eq!((read.collect(), page.more), expected, "{limit} behind {after}");
+        }
+    }
+    for (id, through) in (4..).zip([1_usize, 2, 5, 6]) {
+        let trim = tx(id).write(Write::Trim(lane("a"), Position(through as u64)));
+        committed(&store, trim).await;
+        assert_eq!(entries(&store, &lane("a"), 0).await, all[through..]);
+    }
+    assert_eq!(committed(&store, many(9, &["a", "a"])).await, at(&[8, 9]));
+    assert_eq!(entries(&store, &lane("b"), 2).await, [(3, "1.5".into())]);
+}
+
 /// An entry carries the store's time of its commit.
 pub async fn entries_carry_the_time_of_their_commit<R: Rig<Store: Journal>>(rig: &R) {
     let store = rig.open().await;

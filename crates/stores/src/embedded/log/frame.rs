@@ -15,14 +15,13 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Frames begin at multiples of this.
 pub(in crate::embedded) const ALIGN: usize = 512;
 const MAGIC: [u8; 4] = *b"OTF1";
 const HEAD: usize = 32;
-/// How large a buffer is kept for the next frame.
-const KEPT_BYTES_MAX: usize = 8 << 20;
 /// Before the key of a value.
 const VALUE_HEAD: usize = 8;
 
@@ -40,7 +39,8 @@ pub(in crate::embedded) enum Space {
 }
 
 impl Space {
-    const ALL: [Self; 5] = [Self::Slots, Self::Docs, Self::Lanes, Self::Numbers, Self::Meta];
+    pub(in crate::embedded) const ALL: [Self; 5] =
+        [Self::Slots, Self::Docs, Self::Lanes, Self::Numbers, Self::Meta];
 
     const fn number(self) -> u8 {
         match self {
@@ -53,16 +53,16 @@ impl Space {
     }
 }
 
-/// A frame that is being made, in a buffer that is used again.
-#[derive(Debug, Default)]
+/// A frame that is being made.
+#[derive(Debug)]
 pub(in crate::embedded) struct Frame(Vec<u8>);
 
 impl Frame {
-    /// Begins anew.
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-        self.0.shrink_to(KEPT_BYTES_MAX);
-        self.0.resize(HEAD, 0);
+    /// An empty one, with room for values of so many bytes, their keys and what goes with them.
+    pub(in crate::embedded) fn with_room(values: usize, bytes: usize) -> Self {
+        let mut frame = Vec::with_capacity(HEAD + values * VALUE_HEAD + bytes + ALIGN);
+        frame.resize(HEAD, 0);
+        Self(frame)
     }
 
     /// Adds a value; `None` removes it.
@@ -84,7 +84,7 @@ impl Frame {
     }
 
     /// The finished frame with this number, as it is written.
-    pub(super) fn finish(&mut self, id: &LogId, number: u64) -> &[u8] {
+    pub(super) fn finish(mut self, id: &LogId, number: u64) -> Kept {
         let body = &self.0[HEAD..];
         let length = u32::try_from(body.len()).expect("invariant: a batch is bounded");
         let check = check(id, number, u64::from(length));
@@ -94,8 +94,31 @@ impl Frame {
         self.0[8..16].copy_from_slice(&number.to_be_bytes());
         self.0[16..24].copy_from_slice(&check.to_be_bytes());
         self.0[24..32].copy_from_slice(&checksum.to_be_bytes());
-        self.0.resize(self.0.len().next_multiple_of(ALIGN), 0);
-        &self.0
+        let end = self.0.len();
+        self.0.resize(end.next_multiple_of(ALIGN), 0);
+        Kept { number, bytes: self.0.into(), end }
+    }
+}
+
+/// A frame that was made. Its values are parts of it, which take no room of their own.
+#[derive(Debug)]
+pub(in crate::embedded) struct Kept {
+    pub(in crate::embedded) number: u64,
+    pub(super) bytes: Bytes,
+    /// Where its body ends.
+    end: usize,
+}
+
+impl Kept {
+    /// Its values, as they were added: space, key, and what is there.
+    pub(in crate::embedded) fn values(
+        &self,
+    ) -> impl Iterator<Item = (Space, Bytes, Option<Bytes>)> + '_ {
+        values(&self.bytes[HEAD..self.end]).map(|value| {
+            let Value { space, key, bytes } = value.expect("invariant: written by this file");
+            let part = |part| self.bytes.slice_ref(part);
+            (space, part(key), bytes.map(part))
+        })
     }
 }
 
@@ -191,12 +214,19 @@ mod tests {
     const ID: LogId = [7; 16];
 
     fn frame(number: u64) -> Vec<u8> {
-        let mut frame = Frame::default();
-        frame.clear();
+        let mut frame = Frame::with_room(0, 0);
         frame.add(Space::Slots, b"key", Some(b"value"));
         frame.add(Space::Meta, b"", Some(b""));
         frame.add(Space::Docs, b"gone", None);
-        frame.finish(&ID, number).to_vec()
+        let kept = frame.finish(&ID, number);
+        let part = |text: &'static str| Bytes::from(text);
+        let values = [
+            (Space::Slots, part("key"), Some(part("value"))),
+            (Space::Meta, part(""), Some(part(""))),
+            (Space::Docs, part("gone"), None),
+        ];
+        assert_eq!(kept.values().collect::<Vec<_>>(), values);
+        kept.bytes.to_vec()
     }
 
     #[test]

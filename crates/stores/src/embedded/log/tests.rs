@@ -37,7 +37,8 @@ fn go_on(folder: &Path) -> (Log, Mark) {
 }
 
 fn put(log: &mut Log, key: u32, value: &[u8]) -> u64 {
-    log.write(|frame| frame.add(Space::Slots, &key.to_be_bytes(), Some(value))).unwrap()
+    let fill = |frame: &mut Frame| frame.add(Space::Slots, &key.to_be_bytes(), Some(value));
+    log.write(filled(fill)).unwrap().number
 }
 
 /// Does the work beside writing until there is nothing to do; what is taken over counts as being in
@@ -73,7 +74,8 @@ fn what_was_written_since_the_mark_is_read_and_nothing_else() {
     put(&mut log, 1, b"a");
     put(&mut log, 2, b"b");
     put(&mut log, 1, b"c");
-    log.write(|frame| frame.add(Space::Slots, &2_u32.to_be_bytes(), None)).unwrap();
+    let remove = |frame: &mut Frame| frame.add(Space::Slots, &2_u32.to_be_bytes(), None);
+    log.write(filled(remove)).unwrap();
     let found = held(path).unwrap();
     assert_eq!(found[&1_u32.to_be_bytes().to_vec()], Some(b"c".to_vec()));
     assert_eq!(found[&2_u32.to_be_bytes().to_vec()], None);
