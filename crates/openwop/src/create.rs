@@ -135,7 +135,7 @@ pub(crate) fn run(
     };
     let payload = started(&run, definition);
     let at = rfc3339(now.as_millis());
-    let event = NewEvent::of(&run.id, run.first, Kind::RunStarted, None, &payload, &at);
+    let event = NewEvent::of(&run.id, run.first, Kind::RunStarted, None, payload, &at);
     run.events = 1;
     Ok(Changed { run, events: vec![event] })
 }

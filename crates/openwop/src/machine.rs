@@ -302,13 +302,13 @@ impl<'w, W: World> Machine<'w, W> {
         if let Some(node) = self.run.current() {
             payload.add("nodeId", node);
         }
-        self.tell(Kind::CapBreached, None, &payload);
+        self.tell(Kind::CapBreached, None, payload);
         let failure = Failure::new("run_timeout", "the run took longer than it may");
         self.fail_run(failure, None)
     }
 
     /// Tells of something.
-    fn tell(&mut self, kind: Kind, node: Option<&str>, payload: &Payload) {
+    fn tell(&mut self, kind: Kind, node: Option<&str>, payload: Payload) {
         let place = self.run.next_sequence();
         let stamp = self.stamp.get_or_insert_with(|| rfc3339(self.now.as_millis()));
         let event = NewEvent::of(&self.run.id, place, kind, node, payload, stamp);

@@ -215,7 +215,7 @@ impl<S: Journal> Host<S> {
         let failure = Failure::new("definition_missing", "the definition of the run is gone");
         let (payload, stamp) = (payload! {"error": failure}, rfc3339(at.now.as_millis()));
         let (place, kind) = (run.next_sequence(), Kind::RunFailed);
-        let event = NewEvent::of(&run.id, place, kind, None, &payload, &stamp);
+        let event = NewEvent::of(&run.id, place, kind, None, payload, &stamp);
         (run.status, run.error) = (Status::Failed, Some(failure));
         (run.ended, run.events, run.driver) = (Some(at.now.as_millis()), run.events + 1, None);
         let own = Changed { run, events: vec![event] };

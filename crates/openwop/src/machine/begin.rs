@@ -72,7 +72,7 @@ impl<W: World> Machine<'_, W> {
         }
         self.run.nodes.insert(id.clone(), state);
         let payload = payload! {"nodeId": id, "typeId": type_id, "attempt": attempt};
-        self.tell(Kind::NodeStarted, Some(&id), &payload);
+        self.tell(Kind::NodeStarted, Some(&id), payload);
     }
 
     /// Begins the node at `place`, for the `attempt`-th time.
@@ -212,7 +212,7 @@ impl<W: World> Machine<'_, W> {
         let whole = entries.clone();
         self.run.variables.insert(channel.clone(), whole);
         let payload = payload! {"nodeId": node.id, "channel": channel, "value": value};
-        self.tell(Kind::ChannelWritten, Some(&node.id), &payload);
+        self.tell(Kind::ChannelWritten, Some(&node.id), payload);
         self.complete(&node.id, Map::from_iter([("value".to_owned(), value)]))
     }
 

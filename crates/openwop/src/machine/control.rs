@@ -27,7 +27,7 @@ impl<W: World> Machine<'_, W> {
         if let Some(reason) = reason {
             payload.add("reason", &reason);
         }
-        self.end_cancelled(&payload);
+        self.end_cancelled(payload);
         Ok(())
     }
 
@@ -37,11 +37,11 @@ impl<W: World> Machine<'_, W> {
         self.end_children("parent-cancelled")?;
         self.run.reason = Some(reason.to_owned());
         let payload = payload! {"cancelledBy": "system", "reason": reason, "parentRunId": parent};
-        self.end_cancelled(&payload);
+        self.end_cancelled(payload);
         Ok(())
     }
 
-    fn end_cancelled(&mut self, payload: &Payload) {
+    fn end_cancelled(&mut self, payload: Payload) {
         self.run.status = Status::Cancelled;
         self.run.ended = Some(self.now.as_millis());
         self.run.pausing = None;
@@ -77,7 +77,7 @@ impl<W: World> Machine<'_, W> {
         if let Some(reason) = &self.run.reason {
             payload.add("reason", &reason);
         }
-        self.tell(Kind::RunPaused, None, &payload);
+        self.tell(Kind::RunPaused, None, payload);
     }
 
     /// Lets the run go on.
@@ -101,7 +101,7 @@ impl<W: World> Machine<'_, W> {
             let span = state.until.unwrap_or(now).saturating_sub(state.since);
             (state.since, state.until) = (now, Some(now.saturating_add(span)));
         }
-        self.tell(Kind::RunResumed, None, &payload! {});
+        self.tell(Kind::RunResumed, None, payload! {});
         Ok(())
     }
 }

@@ -71,7 +71,7 @@ impl<W: World> Machine<'_, W> {
             self.set_variable(&name, Value::Object(outputs.clone()));
         }
         let payload = payload! {"nodeId": id, "outputs": self.definition.shown(place, &outputs)};
-        self.tell(Kind::NodeCompleted, Some(id), &payload);
+        self.tell(Kind::NodeCompleted, Some(id), payload);
         self.state(id).outputs = Some(outputs);
         Ok(())
     }
@@ -84,7 +84,7 @@ impl<W: World> Machine<'_, W> {
             payload! {"name": name, "value": value}
         };
         self.run.variables.insert(name.to_owned(), value);
-        self.tell(Kind::VariableChanged, None, &payload);
+        self.tell(Kind::VariableChanged, None, payload);
     }
 
     /// A node has failed, and is tried again where that may help.
@@ -112,7 +112,7 @@ impl<W: World> Machine<'_, W> {
         state.attempt = attempt;
         let payload =
             payload! {"nodeId": id, "attempt": attempt, "delayMs": delay, "lastError": failure};
-        self.tell(Kind::NodeRetried, Some(id), &payload);
+        self.tell(Kind::NodeRetried, Some(id), payload);
         Ok(())
     }
 
@@ -124,7 +124,7 @@ impl<W: World> Machine<'_, W> {
         state.error = Some(failure.clone());
         let attempts = state.attempt + 1;
         let payload = payload! {"nodeId": id, "error": failure, "attempts": attempts};
-        self.tell(Kind::NodeFailed, Some(id), &payload);
+        self.tell(Kind::NodeFailed, Some(id), payload);
         let place = self.place(id);
         if self.definition.nodes[place].failure_is_handled {
             return Ok(());
@@ -139,7 +139,7 @@ impl<W: World> Machine<'_, W> {
         let mut state = NodeState::begun(NodeStatus::Skipped, 0, self.now);
         state.ended = Some(self.now.as_millis());
         self.run.nodes.insert(id.clone(), state);
-        self.tell(Kind::NodeSkipped, Some(&id), &payload! {"nodeId": id, "reason": reason});
+        self.tell(Kind::NodeSkipped, Some(&id), payload! {"nodeId": id, "reason": reason});
     }
 
     /// A node that its author left out: the run goes on as if it had nothing to do.
@@ -147,7 +147,7 @@ impl<W: World> Machine<'_, W> {
         let mut state = NodeState::begun(NodeStatus::Completed, 0, self.now);
         (state.ended, state.outputs) = (Some(self.now.as_millis()), Some(Map::new()));
         self.run.nodes.insert(id.to_owned(), state);
-        self.tell(Kind::NodeSkipped, Some(id), &payload! {"nodeId": id, "reason": "disabled"});
+        self.tell(Kind::NodeSkipped, Some(id), payload! {"nodeId": id, "reason": "disabled"});
         Ok(())
     }
 
@@ -157,7 +157,7 @@ impl<W: World> Machine<'_, W> {
         let payload = payload! {
             "kind": "node-executions", "limit": limit, "observed": observed, "nodeId": id,
         };
-        self.tell(Kind::CapBreached, Some(id), &payload);
+        self.tell(Kind::CapBreached, Some(id), payload);
         let text = format!("the run may execute {limit} nodes, and has");
         self.fail_run(Failure::new("recursion_limit_exceeded", text), None)
     }
@@ -167,7 +167,7 @@ impl<W: World> Machine<'_, W> {
         self.run.ended = Some(self.now.as_millis());
         let outputs = self.definition.shown_values(&self.run.variables);
         let payload = payload! {"outputs": outputs};
-        self.tell(Kind::RunCompleted, None, &payload);
+        self.tell(Kind::RunCompleted, None, payload);
         Ok(())
     }
 
@@ -181,7 +181,7 @@ impl<W: World> Machine<'_, W> {
             payload.add("failedNodeId", &node);
         }
         self.run.error = Some(failure);
-        self.tell(Kind::RunFailed, None, &payload);
+        self.tell(Kind::RunFailed, None, payload);
         Ok(())
     }
 
@@ -193,7 +193,7 @@ impl<W: World> Machine<'_, W> {
             let state = self.state(&id);
             (state.status, state.ended, state.until) = (NodeStatus::Cancelled, Some(now), None);
             let payload = payload! {"nodeId": id, "reason": reason};
-            self.tell(Kind::NodeCancelled, Some(&id), &payload);
+            self.tell(Kind::NodeCancelled, Some(&id), payload);
         }
     }
 

@@ -36,7 +36,7 @@ impl<W: World> Machine<'_, W> {
         let payload = payload! {
             "nodeId": id, "interruptId": interrupt_id, "kind": kind.as_str(), "key": key,
         };
-        self.tell(Kind::NodeSuspended, Some(id), &payload);
+        self.tell(Kind::NodeSuspended, Some(id), payload);
         let mut asked = payload! {
             "runId": self.run.id, "nodeId": id, "interruptId": interrupt_id,
             "kind": kind.as_str(), "key": key, "data": data,
@@ -45,7 +45,7 @@ impl<W: World> Machine<'_, W> {
         if let Some(span) = interrupt.timeout_ms {
             asked.add("timeoutMs", &span);
         }
-        self.tell(Kind::InterruptRequested, Some(id), &asked);
+        self.tell(Kind::InterruptRequested, Some(id), asked);
         match kind {
             InterruptKind::Approval => {
                 let payload = payload! {
@@ -55,14 +55,14 @@ impl<W: World> Machine<'_, W> {
                     "requiredApprovals": interrupt.quorum.as_ref().map_or(1, |q| q.required),
                     "title": data.get("title").cloned().unwrap_or(json!("")),
                 };
-                self.tell(Kind::ApprovalRequested, Some(id), &payload);
+                self.tell(Kind::ApprovalRequested, Some(id), payload);
             }
             InterruptKind::Clarification => {
                 let questions = data.get("questions").cloned().unwrap_or(json!([]));
                 let payload = payload! {
                     "nodeId": id, "interruptId": interrupt_id, "questions": questions,
                 };
-                self.tell(Kind::ClarificationRequested, Some(id), &payload);
+                self.tell(Kind::ClarificationRequested, Some(id), payload);
             }
             InterruptKind::ExternalEvent | InterruptKind::Custom => {}
         }
@@ -122,7 +122,7 @@ impl<W: World> Machine<'_, W> {
         if kind == InterruptKind::Clarification {
             let answers = value.get("answers").unwrap_or(value);
             let payload = payload! {"nodeId": id, "answers": answers, "answeredBy": by};
-            self.tell(Kind::ClarificationResolved, Some(id), &payload);
+            self.tell(Kind::ClarificationResolved, Some(id), payload);
         }
         self.tell_resolved(id, &interrupt, value, by);
         self.follow(id, heard, interrupt.unknown)?;
@@ -161,7 +161,7 @@ impl<W: World> Machine<'_, W> {
                 payload.add(name, said);
             }
         }
-        self.tell(Kind::ApprovalReceived, Some(id), &payload);
+        self.tell(Kind::ApprovalReceived, Some(id), payload);
     }
 
     fn tell_resolved(&mut self, id: &str, interrupt: &Interrupt, value: &Value, by: Option<&str>) {
@@ -177,9 +177,9 @@ impl<W: World> Machine<'_, W> {
             payload.add("action", action);
             payload.add("decision", decision);
         }
-        self.tell(Kind::InterruptResolved, Some(id), &payload);
+        self.tell(Kind::InterruptResolved, Some(id), payload);
         let payload = payload! {"nodeId": id, "interruptId": interrupt.id, "resumeValue": value};
-        self.tell(Kind::NodeResumed, Some(id), &payload);
+        self.tell(Kind::NodeResumed, Some(id), payload);
     }
 
     /// Nobody said anything in time. That never grants anything.
@@ -189,7 +189,7 @@ impl<W: World> Machine<'_, W> {
         if interrupt.kind == InterruptKind::Approval {
             let at = rfc3339(self.now.as_millis());
             let payload = payload! {"nodeId": id, "action": "timeout", "decidedAt": at};
-            self.tell(Kind::ApprovalReceived, Some(id), &payload);
+            self.tell(Kind::ApprovalReceived, Some(id), payload);
         }
         let payload = payload! {
             "nodeId": id, "interruptId": interrupt.id, "kind": interrupt.kind.as_str(),
@@ -197,7 +197,7 @@ impl<W: World> Machine<'_, W> {
             "decision": "rejected", "reason": "timeout",
             "resolvedAt": rfc3339(self.now.as_millis()), "resolvedBy": "system",
         };
-        self.tell(Kind::InterruptResolved, Some(id), &payload);
+        self.tell(Kind::InterruptResolved, Some(id), payload);
         let failure = if interrupt.kind == InterruptKind::Approval {
             rejected_by(&value)
         } else {

@@ -306,7 +306,8 @@ impl Front {
 
     /// Everything that the tables do not have, to be taken over, each with its slot.
     pub(super) fn take_fresh(&self) -> Vec<(Slot, Fresh)> {
-        let mut taken = Vec::new();
+        let fresh = (0..SHARDS).map(|number| self.numbered(number).fresh.len()).sum();
+        let mut taken = Vec::with_capacity(fresh);
         for number in 0..SHARDS {
             let shard = &mut *self.numbered(number);
             for slot in std::mem::take(&mut shard.fresh) {

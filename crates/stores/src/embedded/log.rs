@@ -14,6 +14,7 @@ mod frame;
 mod mark;
 mod read;
 mod segment;
+mod slabs;
 #[cfg(test)]
 mod tests;
 mod yard;
@@ -23,11 +24,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::BytesMut;
+
 pub(super) use self::frame::{Frame, Kept, Space, Value};
 pub(super) use self::mark::{From, Mark};
 pub(super) use self::read::{Contents, ReadError, read};
 pub(super) use self::segment::Blank;
 use self::segment::{HEAD_BYTES, Segment};
+use self::slabs::Slabs;
 pub(super) use self::yard::{Filled, Work, Yard};
 use super::crash::point;
 use frame::LogId;
@@ -75,6 +79,7 @@ pub(super) struct Log {
     next: u64,
     /// How long the last sync took.
     last_sync: Duration,
+    slabs: Slabs,
     yard: Arc<Yard>,
 }
 
@@ -145,7 +150,8 @@ impl Log {
         let yard = Arc::new(Yard::default());
         let folder = folder.to_path_buf();
         let last_sync = Duration::ZERO;
-        let mut log = Self { folder, id, size, current, next: from.frame, last_sync, yard };
+        let (next, slabs) = (from.frame, Slabs::default());
+        let mut log = Self { folder, id, size, current, next, last_sync, slabs, yard };
         log.write(frame)?;
         Ok(log)
     }
@@ -163,6 +169,11 @@ impl Log {
     /// Where the next frame will be.
     pub(super) const fn end(&self) -> From {
         From { segment: self.current.number, frame: self.next }
+    }
+
+    /// An empty frame, with room for so many values whose keys and contents are so many bytes.
+    pub(super) fn frame(&mut self, values: usize, bytes: usize) -> Frame {
+        Frame::begin(self.slabs.take(Frame::room(values, bytes)))
     }
 
     /// Writes one frame, and gives it back with its number once it is durable.
@@ -205,7 +216,7 @@ pub(super) fn disk_space(folder: &Path) -> u64 {
 }
 
 fn filled(fill: impl FnOnce(&mut Frame)) -> Frame {
-    let mut frame = Frame::with_room(0, 0);
+    let mut frame = Frame::begin(BytesMut::new());
     fill(&mut frame);
     frame
 }

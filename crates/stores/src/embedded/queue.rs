@@ -2,8 +2,9 @@
 //!
 //! The writer takes whatever is there when it comes back from the disk, so batches grow as long as
 //! the disk is slow. Where it is quick, those who were just answered are only on their way with
-//! their next operation; under load the writer waits for most of them, for about as long as a sync
-//! takes, because a sync for a few costs as much as one for all. One caller alone never waits for
+//! their next operation; under load the writer waits for half of them, as long as a few syncs take,
+//! because a sync for a few costs as much as one for all, and whoever is answered together is woken
+//! together. How many there are is the most that were seen lately. One caller alone never waits for
 //! others. Whoever finds the line full is told so at once; nothing ever waits for a place.
 
 use std::collections::VecDeque;
@@ -46,7 +47,7 @@ struct Line<T> {
     ops: VecDeque<(usize, T)>,
     bytes: usize,
     closed: bool,
-    /// How many callers seem to be about: in line or being answered.
+    /// How many callers seem to be about: in line, being answered, or on their way.
     about: usize,
     /// How many the writer waits for; zero when it does not.
     goal: usize,
@@ -120,16 +121,17 @@ impl<T> Queue<T> {
     /// Says that so many are about to be answered, and will be back if they have more to do.
     pub(super) fn answering(&self, ops: usize) {
         let mut line = self.line();
-        line.about = line.ops.len() + ops;
+        // Those who are neither in line nor answered are on their way, and still there.
+        line.about = (line.ops.len() + ops).max(line.about * 19 / 20);
     }
 
-    /// Waits until most of those who are about are in line.
+    /// Waits until half of those who are about are in line.
     fn gather<'a>(
         &self,
         mut line: MutexGuard<'a, Line<T>>,
         patience: Duration,
     ) -> MutexGuard<'a, Line<T>> {
-        let goal = line.about * 5 / 8;
+        let goal = line.about / 2;
         if goal < BUSY || line.ops.len() >= goal || patience.is_zero() {
             return line;
         }

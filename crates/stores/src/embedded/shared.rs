@@ -129,7 +129,8 @@ impl Shared {
         let slots: Vec<_> = slots.into_iter().collect();
         let count = writes.len() + slots.len();
         point("writing");
-        let frame = self.log().write(framed(&slots, &writes));
+        let frame = self.framed(&slots, &writes);
+        let frame = self.log().write(frame);
         let frame = frame.map_err(|error| StoreError::Unavailable(error.to_string()))?;
         drop(writes);
         point("synced");
@@ -156,19 +157,19 @@ impl Shared {
         self.written.fetch_add(count as u64, Ordering::Relaxed);
         Ok(())
     }
-}
 
-/// One batch as the log keeps it, the slots first.
-fn framed(slots: &[(Slot, Pending)], writes: &Writes) -> Frame {
-    let size = |key: &Vec<u8>, value: Option<&Vec<u8>>| key.len() + value.map_or(0, Vec::len);
-    let bytes = slots.iter().map(|(_, it)| size(&it.key, it.bytes.as_ref())).sum::<usize>()
-        + writes.iter().map(|(_, key, value)| size(key, value.as_ref())).sum::<usize>();
-    let mut frame = Frame::with_room(slots.len() + writes.len(), bytes);
-    for (_, pending) in slots {
-        frame.add(Space::Slots, &pending.key, pending.bytes.as_deref());
+    /// One batch as the log keeps it, the slots first.
+    fn framed(&self, slots: &[(Slot, Pending)], writes: &Writes) -> Frame {
+        let size = |key: &Vec<u8>, value: Option<&Vec<u8>>| key.len() + value.map_or(0, Vec::len);
+        let bytes = slots.iter().map(|(_, it)| size(&it.key, it.bytes.as_ref())).sum::<usize>()
+            + writes.iter().map(|(_, key, value)| size(key, value.as_ref())).sum::<usize>();
+        let mut frame = self.log().frame(slots.len() + writes.len(), bytes);
+        for (_, pending) in slots {
+            frame.add(Space::Slots, &pending.key, pending.bytes.as_deref());
+        }
+        for (space, key, value) in writes {
+            frame.add(*space, key, value.as_deref());
+        }
+        frame
     }
-    for (space, key, value) in writes {
-        frame.add(*space, key, value.as_deref());
-    }
-    frame
 }

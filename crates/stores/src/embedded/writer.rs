@@ -26,7 +26,9 @@ const NOTE_EVERY: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// How long it waits for others at the most. On a slow disk they come while it works.
-const PATIENCE_MAX: Duration = Duration::from_micros(200);
+const PATIENCE_MAX: Duration = Duration::from_millis(1);
+/// How many syncs it waits at the most.
+const PATIENCE_SYNCS: u32 = 8;
 
 /// Where an answer goes. Whoever left is not waited for.
 pub(super) type Ear<T> = oneshot::Sender<Reply<T>>;
@@ -105,7 +107,7 @@ impl Writer {
 
     /// How long to wait for others: a batch for a few costs a whole sync.
     fn patience(&self) -> Duration {
-        (2 * self.shared.log().last_sync()).min(PATIENCE_MAX)
+        (PATIENCE_SYNCS * self.shared.log().last_sync()).min(PATIENCE_MAX)
     }
 
     fn work(&mut self, ops: &mut Vec<Op>) {

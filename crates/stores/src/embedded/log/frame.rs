@@ -15,7 +15,7 @@
 
 use std::ops::Range;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Frames begin at multiples of this.
@@ -55,14 +55,18 @@ impl Space {
 
 /// A frame that is being made.
 #[derive(Debug)]
-pub(in crate::embedded) struct Frame(Vec<u8>);
+pub(in crate::embedded) struct Frame(BytesMut);
 
 impl Frame {
-    /// An empty one, with room for values of so many bytes, their keys and what goes with them.
-    pub(in crate::embedded) fn with_room(values: usize, bytes: usize) -> Self {
-        let mut frame = Vec::with_capacity(HEAD + values * VALUE_HEAD + bytes + ALIGN);
-        frame.resize(HEAD, 0);
-        Self(frame)
+    /// An empty one in `room`, which should have as many bytes as [`Frame::room`] says.
+    pub(super) fn begin(mut room: BytesMut) -> Self {
+        room.resize(HEAD, 0);
+        Self(room)
+    }
+
+    /// Bytes that a frame takes for so many values, whose keys and contents are so many bytes.
+    pub(super) const fn room(values: usize, bytes: usize) -> usize {
+        HEAD + values * VALUE_HEAD + bytes + ALIGN
     }
 
     /// Adds a value; `None` removes it.
@@ -96,7 +100,7 @@ impl Frame {
         self.0[24..32].copy_from_slice(&checksum.to_be_bytes());
         let end = self.0.len();
         self.0.resize(end.next_multiple_of(ALIGN), 0);
-        Kept { number, bytes: self.0.into(), end }
+        Kept { number, bytes: self.0.freeze(), end }
     }
 }
 
@@ -214,7 +218,7 @@ mod tests {
     const ID: LogId = [7; 16];
 
     fn frame(number: u64) -> Vec<u8> {
-        let mut frame = Frame::with_room(0, 0);
+        let mut frame = Frame::begin(BytesMut::new());
         frame.add(Space::Slots, b"key", Some(b"value"));
         frame.add(Space::Meta, b"", Some(b""));
         frame.add(Space::Docs, b"gone", None);

@@ -1,0 +1,82 @@
+//! Memory for frames: a few large pieces that are used again.
+//!
+//! What a frame holds is in memory until it is in the tables, and then all of it goes at once. An
+//! allocator would give so much back to the system, only to ask for it again half a second later,
+//! and the system would fill it with zeros each time. There are as many pieces as the frames need
+//! that are in memory at a time; the size of the log bounds that.
+
+use std::collections::VecDeque;
+
+use bytes::BytesMut;
+
+/// The bytes of a piece; a larger frame has one of its own, which is not kept.
+const SLAB_BYTES: usize = 1 << 20;
+
+/// Pieces of memory, each for several frames.
+#[derive(Debug, Default)]
+pub(super) struct Slabs {
+    /// What is left of the one that is in use.
+    current: BytesMut,
+    /// The ends of those that were filled, the oldest first.
+    filled: VecDeque<BytesMut>,
+}
+
+impl Slabs {
+    /// Room for a frame of so many bytes.
+    pub(super) fn take(&mut self, bytes: usize) -> BytesMut {
+        if bytes > SLAB_BYTES {
+            return BytesMut::with_capacity(bytes);
+        }
+        if self.current.capacity() < bytes {
+            let next = self.next();
+            let filled = std::mem::replace(&mut self.current, next);
+            if filled.capacity() > 0 {
+                self.filled.push_back(filled);
+            }
+        }
+        let rest = self.current.split_off(bytes);
+        std::mem::replace(&mut self.current, rest)
+    }
+
+    /// The oldest one that no frame uses any more, or a new one.
+    fn next(&mut self) -> BytesMut {
+        match self.filled.pop_front() {
+            None => BytesMut::with_capacity(SLAB_BYTES),
+            Some(mut oldest) => {
+                if oldest.try_reclaim(SLAB_BYTES) {
+                    return oldest;
+                }
+                self.filled.push_front(oldest);
+                BytesMut::with_capacity(SLAB_BYTES)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_used_again_once_all_its_frames_are_gone() {
+        let mut slabs = Slabs::default();
+        let mut frame = |byte: u8| {
+            let mut room = slabs.take(SLAB_BYTES / 3);
+            assert!(room.is_empty() && room.capacity() == SLAB_BYTES / 3);
+            room.resize(SLAB_BYTES / 3, byte);
+            room.freeze()
+        };
+        let first: Vec<_> = (0..3).map(&mut frame).collect();
+        let second: Vec<_> = (3..6).map(&mut frame).collect();
+        let at = first[0].as_ptr();
+        drop(first);
+        let third: Vec<_> = (6..9).map(&mut frame).collect();
+        assert_eq!(third[0].as_ptr(), at, "the memory of the first three");
+        let fourth = frame(9);
+        assert_ne!(fourth.as_ptr(), second[0].as_ptr(), "which is in use");
+        for (byte, frame) in (3_u8..).zip(second.iter().chain(&third).chain([&fourth])) {
+            assert!(frame.iter().all(|it| *it == byte), "nobody wrote over frame {byte}");
+        }
+        assert!(slabs.take(SLAB_BYTES + 1).capacity() > SLAB_BYTES, "a large one has its own");
+    }
+}
