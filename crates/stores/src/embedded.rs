@@ -43,6 +43,7 @@ use onetake_engine::{
 };
 use tokio::sync::oneshot;
 
+use self::batch::TRIMMED_MAX;
 use self::crash::point;
 #[cfg(feature = "crash-points")]
 pub use self::crash::point as crash_point;
@@ -317,7 +318,11 @@ fn weight_of(tx: &Tx) -> usize {
         Write::Put(doc, value) => doc.key.len() + value.len(),
         Write::Delete(doc) => doc.key.len(),
         Write::Append(lane, value) => lane.0.len() + value.len(),
-        Write::Trim(lane, _) => lane.0.len(),
+        // Each entry that it takes away is named.
+        Write::Trim(lane, through) => {
+            let trimmed = usize::try_from(through.0.min(TRIMMED_MAX)).unwrap_or(0);
+            lane.0.len() * (1 + trimmed)
+        }
         Write::Add(counter, _) => counter.0.len(),
         Write::Advance(cursor, _) => cursor.0.len(),
     };

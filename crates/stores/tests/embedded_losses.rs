@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use common::{copy, options};
+use onetake_core::Outcome;
 use onetake_engine::{
     Bound, Check, Commit, Engine, Journal, ManualClock, OnFull, Slots, StoreError, Swap, Tx, Write,
 };
@@ -324,5 +325,41 @@ async fn a_page_leads_on_past_thousands_that_were_removed() {
         check(&store).await;
         drop(store);
         check(&Embedded::open_with(&path, options).unwrap()).await;
+    }
+}
+
+/// C8: what a compaction removed gives its room on the disk back, also when nobody writes any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn c8_a_compaction_gives_room_on_the_disk_back() {
+    let (_kept, path) = folder();
+    let clock = Arc::new(ManualClock::at(1_700_000_000_000));
+    let options = Options { clock: Some(clock.clone()), log_bytes: 1 << 20, ..options() };
+    let store = Embedded::open_with(&path, options).unwrap();
+    // Bytes that cannot be made smaller.
+    let mut last = 1_u64;
+    let mut random = || {
+        last = last.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        last.to_be_bytes()[0]
+    };
+    for n in 0..1_000_u128 {
+        let value = Outcome::Value((0..2_000).map(|_| random()).collect());
+        let pen = of("a", &format!("k{n}"));
+        won(&store, None, pen.done_with(n + 1, n + 1, Duration::from_secs(10), value.clone()))
+            .await;
+    }
+    store.compact().await;
+    let tables = || {
+        let mut files = Vec::new();
+        all(&path.join("data"), &mut files);
+        let tables = files.iter().filter(|file| file.extension().is_none());
+        tables.filter_map(|file| Some(fs::metadata(file).ok()?.len())).sum::<u64>()
+    };
+    assert!(tables() > 2_000_000, "{} bytes", tables());
+    clock.advance(Duration::from_secs(60));
+    store.compact().await;
+    let begun = std::time::Instant::now();
+    while tables() > 500_000 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{} bytes are still there", tables());
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

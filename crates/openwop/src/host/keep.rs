@@ -25,8 +25,8 @@ impl<S: Journal> Host<S> {
                 sleep(LOOK_EVERY).await;
                 loop {
                     match self.forget_some().await {
-                        Ok(BATCH) => sleep(REST).await,
-                        Ok(_) => break,
+                        Ok(0) => break,
+                        Ok(_) => sleep(REST).await,
                         Err(error) => {
                             tracing::warn!(%error, "ended runs cannot be forgotten");
                             break;

@@ -24,7 +24,7 @@ use crate::codec;
 use crate::seal::{KeyRing, MasterKey, Sealer};
 
 /// Trimmed entries that one transaction removes from the disk; later ones remove the rest.
-const TRIMMED_MAX: u64 = 1_024;
+pub(super) const TRIMMED_MAX: u64 = 1_024;
 
 /// How full the disk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

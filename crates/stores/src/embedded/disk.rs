@@ -12,7 +12,7 @@
 //! looks for any of them from its own position on comes to that key first.
 //!
 //! The tables are made in bulk, of what the log has (`takeover.rs`); the journal and the memory of
-//! the engine below stay empty.
+//! the engine below hold nothing that counts.
 //!
 //! Nothing here decides anything. Whatever comes from the disk is checked before it leaves this
 //! file; what does not add up is an error that names the place, never an absence.
@@ -56,6 +56,9 @@ const FLUSHED_IN_ORDER_MAX: u8 = 8;
 /// The size of a table. The first level has `FLUSHED_MAX` of them.
 const TABLE_BYTES: u64 = 32 << 20;
 
+/// A word that means nothing.
+const LET_GO: &str = "let go";
+
 /// The open files of a store.
 pub(super) struct Disk {
     pub(super) tables: Keyspaces,
@@ -95,6 +98,14 @@ pub(super) struct Keyspaces {
 }
 
 impl Keyspaces {
+    /// Lets the engine below remove the files of tables that were merged into others. It does that
+    /// when a keyspace begins a new table in memory, and none has anything there by itself.
+    pub(super) fn let_go(&self) -> Result<(), fjall::Error> {
+        self.meta.insert(LET_GO, b"")?;
+        self.meta.rotate_memtable()?;
+        Ok(())
+    }
+
     /// The keyspace of a space.
     pub(super) const fn of(&self, space: Space) -> &Keyspace {
         match space {

@@ -163,10 +163,7 @@ fn merge(shared: &Shared) -> Result<(), fjall::Error> {
         std::thread::sleep(SETTLE_STEP);
     }
     disk.tables.slots.major_compact()?;
-    // The files that were merged go when any keyspace begins a new table in memory. That of the
-    // clock is small, and has something in it whenever anything was written.
-    disk.tables.meta.rotate_memtable()?;
-    Ok(())
+    disk.tables.let_go()
 }
 
 /// Counts every record in a picture of the store. Changes since that picture are counted where they

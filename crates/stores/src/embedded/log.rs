@@ -150,7 +150,7 @@ impl Log {
         let yard = Arc::new(Yard::default());
         let folder = folder.to_path_buf();
         let last_sync = Duration::ZERO;
-        let (next, slabs) = (from.frame, Slabs::default());
+        let (next, slabs) = (from.frame, Slabs::new(size.0));
         let mut log = Self { folder, id, size, current, next, last_sync, slabs, yard };
         log.write(frame)?;
         Ok(log)

@@ -138,6 +138,7 @@ fn take_over(shared: &Shared) -> Result<(), TakeOverError> {
     point("recent-ingested");
     drop(rows);
     recent.taken_over();
+    tables.let_go()?;
     for (slot, fresh) in fresh {
         shared.front.taken_over(&slot, fresh.frame);
     }

@@ -3,7 +3,8 @@
 //! What a frame holds is in memory until it is in the tables, and then all of it goes at once. An
 //! allocator would give so much back to the system, only to ask for it again half a second later,
 //! and the system would fill it with zeros each time. There are as many pieces as the frames need
-//! that are in memory at a time; the size of the log bounds that.
+//! that are in memory at a time, and never more than a few files of the log would fill: of those
+//! that somebody holds for longer, such as whoever copies the store, it lets go.
 
 use std::collections::VecDeque;
 
@@ -13,15 +14,24 @@ use bytes::BytesMut;
 const SLAB_BYTES: usize = 1 << 20;
 
 /// Pieces of memory, each for several frames.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Slabs {
     /// What is left of the one that is in use.
     current: BytesMut,
     /// The ends of those that were filled, the oldest first.
     filled: VecDeque<BytesMut>,
+    /// The most of those.
+    filled_max: usize,
 }
 
 impl Slabs {
+    /// For a log whose files have so many bytes. One is written while one is taken over, and one
+    /// may be between them.
+    pub(super) fn new(log_bytes: usize) -> Self {
+        let filled_max = (3 * log_bytes).div_ceil(SLAB_BYTES);
+        Self { current: BytesMut::new(), filled: VecDeque::new(), filled_max }
+    }
+
     /// Room for a frame of so many bytes.
     pub(super) fn take(&mut self, bytes: usize) -> BytesMut {
         if bytes > SLAB_BYTES {
@@ -40,16 +50,17 @@ impl Slabs {
 
     /// The oldest one that no frame uses any more, or a new one.
     fn next(&mut self) -> BytesMut {
-        match self.filled.pop_front() {
-            None => BytesMut::with_capacity(SLAB_BYTES),
-            Some(mut oldest) => {
-                if oldest.try_reclaim(SLAB_BYTES) {
-                    return oldest;
-                }
-                self.filled.push_front(oldest);
-                BytesMut::with_capacity(SLAB_BYTES)
+        while let Some(mut oldest) = self.filled.pop_front() {
+            if oldest.try_reclaim(SLAB_BYTES) {
+                return oldest;
             }
+            if self.filled.len() < self.filled_max {
+                self.filled.push_front(oldest);
+                break;
+            }
+            // Whoever holds a part of it frees it.
         }
+        BytesMut::with_capacity(SLAB_BYTES)
     }
 }
 
@@ -59,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_piece_is_used_again_once_all_its_frames_are_gone() {
-        let mut slabs = Slabs::default();
+        let mut slabs = Slabs::new(8 * SLAB_BYTES);
         let mut frame = |byte: u8| {
             let mut room = slabs.take(SLAB_BYTES / 3);
             assert!(room.is_empty() && room.capacity() == SLAB_BYTES / 3);
@@ -78,5 +89,23 @@ mod tests {
             assert!(frame.iter().all(|it| *it == byte), "nobody wrote over frame {byte}");
         }
         assert!(slabs.take(SLAB_BYTES + 1).capacity() > SLAB_BYTES, "a large one has its own");
+    }
+
+    #[test]
+    fn one_that_is_held_for_long_is_let_go() {
+        let mut slabs = Slabs::new(SLAB_BYTES);
+        let mut frame = |byte: u8| {
+            let mut room = slabs.take(SLAB_BYTES - 1);
+            room.resize(SLAB_BYTES - 1, byte);
+            (room.freeze(), slabs.filled.len())
+        };
+        let (held, _) = frame(1);
+        let most = (0..100).map(|_| frame(2).1).max();
+        assert!(most <= Some(4), "{most:?}");
+        assert!(held.iter().all(|byte| *byte == 1));
+        // And all of what there is then is used again.
+        let (first, second) = (frame(3).0.as_ptr(), frame(4).0.as_ptr());
+        let again: Vec<_> = (0..4).map(|_| frame(5).0.as_ptr()).collect();
+        assert!(again.contains(&first) && again.contains(&second), "{again:?}");
     }
 }
