@@ -136,7 +136,8 @@ impl Idempotency {
     /// the response. Both are one commit. `places` are read with the anchor, at once.
     ///
     /// `compute` must be pure, for it is run again when others came first. A response that the
-    /// policy does not keep must come without a change.
+    /// policy does not keep must come without a change. Whoever asks [`known`](Self::known) before
+    /// has the answer to most retries for less.
     ///
     /// # Cancel safety
     /// Dropping the future leaves all of it committed or nothing; a retry with the key tells.
@@ -158,9 +159,6 @@ impl Idempotency {
                 Err(error) => self.said(Err(error)),
             };
         };
-        if let Some(known) = self.known(request) {
-            return known;
-        }
         if let Err(refused) = has_new_keys_left(self, ask).await {
             return reply::refuse(&refused, &self.settings.dialect);
         }

@@ -305,8 +305,26 @@ impl<S: Journal> Door<S> {
         read.map_err(|response| reply_of(&response))
     }
 
-    /// Commits a change with its response, under the key of the request.
+    /// Commits a change with its response, under the key of the request, unless that was answered
+    /// before.
     async fn commit<F>(
+        &self,
+        request: &WholeRequest,
+        anchor: &Doc,
+        places: Vec<Place>,
+        compute: F,
+    ) -> Response<ReplyBody>
+    where
+        F: Fn(&View) -> Result<Update<(Reply, Told)>, Need> + Send + Sync,
+    {
+        match self.known(request) {
+            Some(known) => known,
+            None => self.commit_unknown(request, anchor, places, compute).await,
+        }
+    }
+
+    /// The same for a request of which memory knows nothing.
+    async fn commit_unknown<F>(
         &self,
         request: &WholeRequest,
         anchor: &Doc,

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
-use http_body_util::BodyExt as _;
 use onetake_core::Tenant;
 use onetake_engine::Journal;
 use serde_json::json;
@@ -160,7 +159,7 @@ impl<S: Journal> Host<S> {
                 () = host.0.end.cancelled() => {}
             }
         });
-        Some(Frames(frames).boxed_unsync())
+        Some(ReplyBody::parts(Frames(frames)))
     }
 
     async fn follow(&self, key: &RunKey, wanted: Wanted, sender: &mpsc::Sender<Bytes>) {

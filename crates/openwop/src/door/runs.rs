@@ -57,7 +57,7 @@ impl<S: Journal> Door<S> {
             places.push(Place::Doc(latest.clone()));
         }
         let doc = key.doc();
-        let response = self.commit(request, &doc, places, |view| {
+        let response = self.commit_unknown(request, &doc, places, |view| {
             let nothing = |reply: Reply| Update::nothing((reply, Told::default()));
             // Written before, by a commit whose reply was lost.
             if let Some(run) = books::read_run(view, &caller.tenant, &key.id)? {
