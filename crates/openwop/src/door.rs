@@ -249,6 +249,10 @@ impl<S: Journal> Door<S> {
             return self.looked(route, request.into_parts().0, &caller).await;
         };
         let whole = self.read(request, &caller, operation).await?;
+        // What was answered before was checked before.
+        if let Some(known) = self.known(&whole) {
+            return Ok(known);
+        }
         match route {
             Route::CreateRun => self.create(&whole, &caller).await,
             Route::Cancel(run) => self.cancel(&whole, &caller, &run).await,
@@ -305,26 +309,8 @@ impl<S: Journal> Door<S> {
         read.map_err(|response| reply_of(&response))
     }
 
-    /// Commits a change with its response, under the key of the request, unless that was answered
-    /// before.
+    /// Commits a change with its response, under the key of the request.
     async fn commit<F>(
-        &self,
-        request: &WholeRequest,
-        anchor: &Doc,
-        places: Vec<Place>,
-        compute: F,
-    ) -> Response<ReplyBody>
-    where
-        F: Fn(&View) -> Result<Update<(Reply, Told)>, Need> + Send + Sync,
-    {
-        match self.known(request) {
-            Some(known) => known,
-            None => self.commit_unknown(request, anchor, places, compute).await,
-        }
-    }
-
-    /// The same for a request of which memory knows nothing.
-    async fn commit_unknown<F>(
         &self,
         request: &WholeRequest,
         anchor: &Doc,

@@ -42,5 +42,6 @@ pub use machine::Bounds;
 pub use nodes::{Calls, Executor, Executors, NodeContext, NodeEnd};
 pub use onetake_activity::IdentityForm;
 pub use records::{NamedRuns, Records, RunEnded, RunEvents, RunPage, RunRecord};
-pub use reply::{BodyError, ReplyBody};
+pub use reply::ReplyBody;
 pub use run::{Failure, NodeState, NodeStatus, Run, Status};
+pub use stream::Frames;

@@ -3,70 +3,18 @@
 //! Cannot fail and decides nothing. An error is always `{error, message, details?}` and nothing
 //! else.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
-use http_body::{Body, Frame, SizeHint};
-use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use http_body_util::{Either, Full};
 use onetake_core::{Header, Outcome, Status as KeptStatus};
 use onetake_engine::RunError;
 use serde_json::{Map, Value, json};
 
 use crate::books;
+use crate::stream::Frames;
 
-/// Why a body broke off.
-pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
-/// The body of a response.
-#[derive(Debug)]
-pub struct ReplyBody(Kind);
-
-#[derive(Debug)]
-enum Kind {
-    /// All of it.
-    Whole(Full<Bytes>),
-    /// What comes bit by bit.
-    Parts(UnsyncBoxBody<Bytes, BodyError>),
-}
-
-impl ReplyBody {
-    /// A body that comes bit by bit.
-    pub(crate) fn parts(body: impl Body<Data = Bytes, Error = BodyError> + Send + 'static) -> Self {
-        Self(Kind::Parts(body.boxed_unsync()))
-    }
-}
-
-impl Body for ReplyBody {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match &mut self.get_mut().0 {
-            Kind::Whole(whole) => {
-                Pin::new(whole).poll_frame(context).map_err(|never| match never {})
-            }
-            Kind::Parts(parts) => Pin::new(parts).poll_frame(context),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match &self.0 {
-            Kind::Whole(whole) => whole.is_end_stream(),
-            Kind::Parts(parts) => parts.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match &self.0 {
-            Kind::Whole(whole) => whole.size_hint(),
-            Kind::Parts(parts) => parts.size_hint(),
-        }
-    }
-}
+/// The body of a response: all of it, or what is told as it happens.
+pub type ReplyBody = Either<Full<Bytes>, Frames>;
 
 /// What the host has to say.
 #[derive(Debug, Clone, PartialEq)]
@@ -176,7 +124,7 @@ impl Reply {
 
 /// A body that is there.
 pub(crate) fn whole(bytes: Bytes) -> ReplyBody {
-    ReplyBody(Kind::Whole(Full::new(bytes)))
+    Either::Left(Full::new(bytes))
 }
 
 #[cfg(test)]

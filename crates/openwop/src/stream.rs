@@ -5,6 +5,7 @@
 //! by the listener.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -22,7 +23,7 @@ use crate::books::RunKey;
 use crate::clock::rfc3339;
 use crate::event::{Event, Kind};
 use crate::host::{Host, lock};
-use crate::reply::{BodyError, ReplyBody};
+use crate::reply::ReplyBody;
 
 /// How often a stream looks unasked: another process may drive the run.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -105,17 +106,18 @@ impl Wanted {
     }
 }
 
-/// The body of a stream.
-struct Frames(mpsc::Receiver<Bytes>);
+/// The body of a stream. It ends when nobody tells any more.
+#[derive(Debug)]
+pub struct Frames(mpsc::Receiver<Bytes>);
 
 impl Body for Frames {
     type Data = Bytes;
-    type Error = BodyError;
+    type Error = Infallible;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         self.0.poll_recv(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
     }
 }
@@ -159,7 +161,7 @@ impl<S: Journal> Host<S> {
                 () = host.0.end.cancelled() => {}
             }
         });
-        Some(ReplyBody::parts(Frames(frames)))
+        Some(ReplyBody::Right(Frames(frames)))
     }
 
     async fn follow(&self, key: &RunKey, wanted: Wanted, sender: &mpsc::Sender<Bytes>) {

@@ -28,10 +28,6 @@ impl<S: Journal> Door<S> {
         request: &WholeRequest,
         caller: &Caller,
     ) -> Result<Response<ReplyBody>, Reply> {
-        // What was answered before was checked before.
-        if let Some(known) = self.known(request) {
-            return Ok(known);
-        }
         let asked = CreateRun::read(request.body()).map_err(Reply::invalid)?;
         caller.may_name(asked.tenant_id.as_deref())?;
         if asked.callback_url.is_some() {
@@ -57,7 +53,7 @@ impl<S: Journal> Door<S> {
             places.push(Place::Doc(latest.clone()));
         }
         let doc = key.doc();
-        let response = self.commit_unknown(request, &doc, places, |view| {
+        let response = self.commit(request, &doc, places, |view| {
             let nothing = |reply: Reply| Update::nothing((reply, Told::default()));
             // Written before, by a commit whose reply was lost.
             if let Some(run) = books::read_run(view, &caller.tenant, &key.id)? {

@@ -16,7 +16,7 @@ use onetake_engine::{
     Bound, Check, Commit, Doc, Document, Found, Lane, Position, StoreError, Swap, Tx, Write,
 };
 
-use super::disk::{Disk, Head, counter_key, cursor_key, doc_key, entry_key, head_key, is_counter};
+use super::disk::{Disk, Head, counter_key, cursor_key, doc_key, entry_key, head_key};
 use super::front::Front;
 use super::log::Space;
 use super::tally::{Bounds, Counted, NoRoom, Tally};
@@ -140,9 +140,9 @@ impl<'a> Batch<'a> {
             writes.push((Space::Docs, key, bytes));
         }
         for (key, number) in numbers.into_iter().filter(|(_, number)| number.is_written) {
-            // A counter at zero is as good as none, so that used-up ones do not pile up.
-            let is_kept = number.value != 0 || !is_counter(&key);
-            let bytes = is_kept.then(|| codec::encode_number(number.value, &key).to_vec());
+            // One at zero is as good as none, so that counters that are used up do not pile up.
+            let encode = || codec::encode_number(number.value, &key).to_vec();
+            let bytes = (number.value != 0).then(encode);
             writes.push((Space::Numbers, key, bytes));
         }
         for (key, head) in heads.into_iter().filter(|(_, head)| head.is_written) {

@@ -261,11 +261,6 @@ pub(super) fn counter_key(counter: &Counter) -> Vec<u8> {
     number_key(b'c', &counter.0)
 }
 
-/// Whether a number under this key is a counter.
-pub(super) fn is_counter(key: &[u8]) -> bool {
-    key.first() == Some(&b'c')
-}
-
 pub(super) fn cursor_key(cursor: &Cursor) -> Vec<u8> {
     number_key(b'u', &cursor.0)
 }

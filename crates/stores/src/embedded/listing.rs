@@ -224,32 +224,32 @@ enum Known {
     Table(Slice),
 }
 
-/// Two rows in the order of their keys, as one. Where both have a key the fresh one counts, and
-/// `None` there is something that was removed. A table that cannot be read is said before anything
-/// that is behind it.
+/// Two rows in the order of their keys, as one. Where both have a key the newer one counts. What
+/// cannot be read is said before anything that is behind it.
+pub(super) fn laid_over<K: Ord, V, E>(
+    newer: impl Iterator<Item = Result<(K, V), E>>,
+    older: impl Iterator<Item = Result<(K, V), E>>,
+) -> impl Iterator<Item = Result<(K, V), E>> {
+    let (mut newer, mut older) = (newer.peekable(), older.peekable());
+    std::iter::from_fn(move || {
+        let next = match (newer.peek(), older.peek()) {
+            (Some(Err(_)), _) | (Some(Ok(_)), None) => Ordering::Less,
+            (None, _) | (Some(Ok(_)), Some(Err(_))) => Ordering::Greater,
+            (Some(Ok((new, _))), Some(Ok((old, _)))) => new.cmp(old),
+        };
+        let old = if next.is_ge() { older.next() } else { None };
+        if next.is_le() { newer.next() } else { old }
+    })
+}
+
+/// What is fresh, laid over what the tables have; `None` among it is something that was removed.
 pub(super) fn merged<V, E>(
     fresh: impl Iterator<Item = (Slice, Option<V>)>,
     tables: impl Iterator<Item = Result<(Slice, V), E>>,
 ) -> impl Iterator<Item = Result<(Slice, V), E>> {
-    let (mut fresh, mut tables) = (fresh.peekable(), tables.peekable());
-    std::iter::from_fn(move || {
-        loop {
-            let order = match (fresh.peek(), tables.peek()) {
-                (None, _) | (Some(_), Some(Err(_))) => Ordering::Greater,
-                (Some(_), None) => Ordering::Less,
-                (Some((fresh, _)), Some(Ok((table, _)))) => fresh.cmp(table),
-            };
-            if order == Ordering::Greater {
-                return tables.next();
-            }
-            if order == Ordering::Equal {
-                tables.next();
-            }
-            if let Some((key, Some(value))) = fresh.next() {
-                return Some(Ok((key, value)));
-            }
-        }
-    })
+    let tables = tables.map(|pair| pair.map(|(key, value)| (key, Some(value))));
+    laid_over(fresh.map(Ok), tables)
+        .filter_map(|pair| pair.map(|(key, value)| Some((key, value?))).transpose())
 }
 
 /// Rows of memory, as tables have theirs.

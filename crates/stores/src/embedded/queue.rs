@@ -203,7 +203,7 @@ mod tests {
     }
 
     /// Whoever is alone is served at once; under load the writer waits for the others, not for
-    /// ever, and no longer than until most are there.
+    /// ever, and no longer than until half of them are there.
     #[test]
     fn the_writer_waits_for_others_only_under_load() {
         let (queue, long) = (queue(100, 1_000), Duration::from_secs(600));
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(taken(0..4, long), 4);
         assert_eq!(taken(0..2, long), 2, "few are not worth waiting for");
         assert_eq!(taken(0..12, long), 12);
-        assert_eq!(taken(0..7, long), 7, "most are there");
+        assert_eq!(taken(0..7, long), 7, "half are there");
         assert_eq!(taken(0..12, long), 12);
         assert_eq!(taken(0..2, Duration::from_millis(1)), 2, "the others do not come");
         assert_eq!(taken(0..12, long), 12);
@@ -226,7 +226,7 @@ mod tests {
             queue.push(1, 0).unwrap();
             let writer = scope.spawn(|| taken(0..0, long));
             (0..6).for_each(|op| queue.push(1, op).unwrap());
-            assert_eq!(writer.join().unwrap(), 7, "the last of most rings");
+            assert_eq!(writer.join().unwrap(), 7, "the last of half rings");
         });
     }
 

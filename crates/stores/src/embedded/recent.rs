@@ -10,13 +10,14 @@
 //! since. So it does not matter how much of the older one the tables show already, and whoever
 //! holds the lock sees one moment, whatever is being taken over.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::ops::Bound;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
 
+use super::listing::laid_over;
 use super::log::Space;
 
 /// A place and what it holds; `None`: it was removed. Both are parts of the frame that wrote them.
@@ -81,22 +82,10 @@ impl Layers {
         let range = (Bound::Included(from), Bound::Unbounded);
         let [newer, older] = [&self.newer, &*self.older].map(|rows| {
             let rows = rows.of(space).range::<[u8], _>(range);
-            rows.take_while(|(key, _)| key.starts_with(prefix)).peekable()
+            rows.take_while(|(key, _)| key.starts_with(prefix)).map(Ok::<_, Infallible>)
         });
-        let (mut newer, mut older) = (newer, older);
-        let mut found = Vec::new();
-        while found.len() < most {
-            let which = match (newer.peek(), older.peek()) {
-                (None, None) => break,
-                (Some(_), None) => Ordering::Less,
-                (None, Some(_)) => Ordering::Greater,
-                (Some((new, _)), Some((old, _))) => new.cmp(old),
-            };
-            let old = if which.is_ge() { older.next() } else { None };
-            let next = if which.is_le() { newer.next() } else { old };
-            found.extend(next.map(|(key, value)| (key.clone(), value.clone())));
-        }
-        found
+        let rows = laid_over(newer, older).map(|Ok((key, value))| (key.clone(), value.clone()));
+        rows.take(most).collect()
     }
 }
 
