@@ -6,11 +6,12 @@
 
 use bytes::Bytes;
 use onetake_core::{Tenant, Timestamp, tenant_prefix};
-use onetake_engine::{Doc, Document, Lane, Need, Place, Position, View, Write};
+use onetake_engine::{Doc, Document, Entry, Lane, Need, Place, Position, View, Write};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
+use crate::event::Event;
 use crate::machine::{Changed, Progress};
 use crate::run::{NodeStatus, Run, Status};
 use crate::webhook::{self, Hooks};
@@ -173,6 +174,16 @@ pub(crate) fn read_run(view: &View, tenant: &Tenant, id: &str) -> Result<Option<
     Ok(view.doc(&run_doc(tenant, id))?.and_then(decode))
 }
 
+/// Events of `run`, as its lane has them; its first one has the place `first`.
+pub(crate) fn read_events(run: &str, first: u64, entries: &[Entry]) -> impl Iterator<Item = Event> {
+    entries.iter().filter_map(move |entry| {
+        // Positions in a lane begin at one.
+        let sequence = first + entry.position.0.saturating_sub(1);
+        let read = Event::read(&entry.value, run, sequence);
+        read.inspect_err(|error| tracing::error!(%error, "an event cannot be read")).ok()
+    })
+}
+
 /// Who is told of events, as a step sees it.
 pub(crate) fn read_hooks(view: &View, tenant: &Tenant) -> Result<Hooks, Need> {
     let hooks = view.doc(&tenant_doc(HOOKS, tenant))?.and_then(decode);
@@ -260,7 +271,7 @@ fn one(
     let key = RunKey::new(tenant, &run.id);
     let lane = key.lane();
     for event in &events {
-        writes.push(Write::Append(lane.clone(), event.written.clone()));
+        writes.push(Write::Append(lane.clone(), event.kept.clone()));
         for delivery in webhook::deliveries(hooks, &run, event, now) {
             told.has_deliveries = true;
             writes.push(Write::Put(delivery.doc(), encode(&delivery)));

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use uuid::{Builder, Uuid};
 
 use crate::books::run_id;
-use crate::clock::rfc3339;
 use crate::definition::Definition;
 use crate::depth::{DEPTH_MAX, are_too_deep};
 use crate::event::{Kind, NewEvent, Payload, payload};
@@ -134,8 +133,7 @@ pub(crate) fn run(
         due: None,
     };
     let payload = started(&run, definition);
-    let at = rfc3339(now.as_millis());
-    let event = NewEvent::of(&run.id, run.first, Kind::RunStarted, None, payload, &at);
+    let event = NewEvent::of(run.first, Kind::RunStarted, None, payload, now);
     run.events = 1;
     Ok(Changed { run, events: vec![event] })
 }

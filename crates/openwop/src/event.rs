@@ -1,13 +1,17 @@
 //! What is told of a run: the types of events, and an event as it is made, kept and sent.
 //!
 //! An event is written once, in the same commit as what it tells of, and never changes. Its place
-//! in the lane of its run is its sequence.
+//! in the lane of its run is its sequence. What that lane and that place say is not kept with it:
+//! events are most of what a run writes, and names would be most of an event.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use onetake_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::clock::rfc3339;
 
 /// The version of events that is written.
 const SCHEMA_VERSION: u32 = 1;
@@ -112,7 +116,7 @@ impl Kind {
 
 /// An event, as whoever reads it sees it.
 #[allow(clippy::struct_field_names, reason = "it is what the contract calls it")]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Event {
     /// Its name.
@@ -120,7 +124,7 @@ pub(crate) struct Event {
     /// The run.
     pub run_id: String,
     /// The node, where it is about one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub node_id: Option<String>,
     /// What it tells.
     #[serde(rename = "type")]
@@ -138,11 +142,39 @@ pub(crate) struct Event {
 }
 
 impl Event {
+    /// The event at `sequence` of `run`, as it was kept.
+    pub(crate) fn read(kept: &[u8], run: &str, sequence: u64) -> Result<Self, serde_json::Error> {
+        let Kept { payload, node, kind, at, by } = serde_json::from_slice(kept)?;
+        Ok(Self {
+            event_id: format!("{run}.{sequence}"),
+            run_id: run.to_owned(),
+            node_id: node,
+            kind,
+            payload,
+            timestamp: rfc3339(at),
+            sequence,
+            schema_version: SCHEMA_VERSION,
+            engine_version: by,
+        })
+    }
+
     /// Whether it is the last of its run.
     #[must_use]
     pub(crate) fn is_terminal(&self) -> bool {
         Kind::named(&self.kind).is_some_and(Kind::is_terminal)
     }
+}
+
+/// An event, as it is kept.
+#[derive(Debug, Deserialize)]
+struct Kept {
+    payload: Value,
+    node: Option<String>,
+    kind: Cow<'static, str>,
+    /// When, in milliseconds.
+    at: u64,
+    /// The release that wrote it.
+    by: Cow<'static, str>,
 }
 
 /// What an event tells beside its kind: the members of a JSON object, written as they come. A name
@@ -182,62 +214,53 @@ macro_rules! payload {
 }
 pub(crate) use payload;
 
-/// An event that was just made, as it is kept.
+/// An event that was just made.
 #[derive(Debug, Clone)]
 pub(crate) struct NewEvent {
     /// What it tells.
     pub(crate) kind: Kind,
     /// Its place, from zero.
     pub(crate) sequence: u64,
-    /// All of it, as JSON.
-    pub(crate) written: Bytes,
+    /// As it is kept: JSON, but for what its place says.
+    pub(crate) kept: Bytes,
 }
 
 impl NewEvent {
-    /// The event at `sequence` of a run, at `timestamp`, which is a time as it is written.
+    /// The event at `sequence` of a run, at so many milliseconds.
     ///
-    /// Events are most of what a run writes, and most of an event is names without anything to
-    /// escape, so it is put together here and not member by member.
+    /// Its members are names without anything to escape, so it is put together here and not member
+    /// by member.
     #[must_use]
     pub(crate) fn of(
-        run: &str,
         sequence: u64,
         kind: Kind,
         node: Option<&str>,
         payload: Payload,
-        timestamp: &str,
+        at: Timestamp,
     ) -> Self {
         let Payload(mut out) = payload;
-        put(&mut out, b"},\"eventId\":", run);
-        // Before the quote that ends it.
-        out.pop();
-        out.push(b'.');
-        put_number(&mut out, sequence);
-        out.push(b'"');
-        put(&mut out, b",\"runId\":", run);
-        if let Some(node) = node {
-            put(&mut out, b",\"nodeId\":", node);
-        }
-        put(&mut out, b",\"type\":", kind.as_str());
-        put(&mut out, b",\"timestamp\":", timestamp);
-        out.extend_from_slice(b",\"sequence\":");
-        put_number(&mut out, sequence);
-        out.extend_from_slice(b",\"schemaVersion\":");
-        put_number(&mut out, u64::from(SCHEMA_VERSION));
-        put(&mut out, b",\"engineVersion\":", env!("CARGO_PKG_VERSION"));
         out.push(b'}');
-        Self { kind, sequence, written: out.into() }
+        if let Some(node) = node {
+            put(&mut out, b",\"node\":", node);
+        }
+        put(&mut out, b",\"kind\":", kind.as_str());
+        out.extend_from_slice(b",\"at\":");
+        put_number(&mut out, at.as_millis());
+        put(&mut out, b",\"by\":", env!("CARGO_PKG_VERSION"));
+        out.push(b'}');
+        Self { kind, sequence, kept: out.into() }
     }
 
-    /// The same as text.
+    /// As whoever hears of it at once sees it: this event of `run`.
     #[must_use]
-    pub(crate) fn text(&self) -> &str {
-        std::str::from_utf8(&self.written).expect("invariant: JSON is text")
+    pub(crate) fn seen(&self, run: &str) -> Event {
+        let read = Event::read(&self.kept, run, self.sequence);
+        read.expect("invariant: it was written here")
     }
 }
 
 /// About how long an event is.
-const USUAL_BYTES: usize = 640;
+const USUAL_BYTES: usize = 384;
 
 /// Writes a number.
 fn put_number(out: &mut Vec<u8>, number: u64) {
@@ -274,37 +297,32 @@ mod tests {
         assert_eq!(Kind::named("nothing"), None);
     }
 
-    fn new(node: Option<&str>, payload: Payload) -> NewEvent {
-        let at = crate::clock::rfc3339(1_700_000_000_123);
-        NewEvent::of("run-\"1\"", 3, Kind::NodeStarted, node, payload, &at)
+    fn seen(node: Option<&str>, payload: Payload) -> Event {
+        let at = Timestamp::from_millis(1_700_000_000_123);
+        NewEvent::of(3, Kind::NodeStarted, node, payload, at).seen("run-\"1\"")
     }
 
     #[test]
     fn an_event_has_every_member_that_the_contract_names() {
-        let event = new(Some("a"), payload! {"x": 1, "y": [Some("z"), None]});
-        let written: Value = serde_json::from_slice(&event.written).unwrap();
+        let event = seen(Some("a"), payload! {"x": 1, "y": [Some("z"), None]});
         let expected = json!({
             "eventId": "run-\"1\".3", "runId": "run-\"1\"", "nodeId": "a",
             "type": "node.started", "payload": {"x": 1, "y": ["z", null]},
             "timestamp": "2023-11-14T22:13:20.123Z", "sequence": 3,
             "schemaVersion": 1, "engineVersion": env!("CARGO_PKG_VERSION"),
         });
-        assert_eq!(written, expected);
-        let read: Event = serde_json::from_slice(&event.written).unwrap();
-        assert_eq!(serde_json::to_value(&read).unwrap(), expected, "it is sent as it is kept");
+        assert_eq!(serde_json::to_value(&event).unwrap(), expected);
     }
 
     #[test]
     fn whatever_an_event_names_is_escaped() {
         for node in [None, Some("a"), Some("a \"b\" \\ \n\u{1} ä")] {
             for value in [json!({}), json!({"x": [1, "\n", null], "ü": 2.5}), json!("\u{7f}\"")] {
-                let event = new(node, payload! {"value": value});
-                let read: Event = serde_json::from_slice(&event.written).unwrap();
-                assert_eq!(read.node_id.as_deref(), node);
-                assert_eq!(read.payload, json!({"value": value}));
+                let event = seen(node, payload! {"value": value});
+                assert_eq!(event.node_id.as_deref(), node);
+                assert_eq!(event.payload, json!({"value": value}));
             }
         }
-        let read: Event = serde_json::from_slice(&new(None, payload! {}).written).unwrap();
-        assert_eq!(read.payload, json!({}));
+        assert_eq!(seen(None, payload! {}).payload, json!({}));
     }
 }

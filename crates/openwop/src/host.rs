@@ -265,10 +265,7 @@ impl<S: Journal> Host<S> {
     ) -> Result<(Vec<Event>, bool), RunError> {
         let after = onetake_engine::Position(sequence.saturating_sub(first));
         let page = self.0.engine.store().read_lane(&key.lane(), after, limit).await?;
-        let read = page.value.items.iter().filter_map(|entry| {
-            let read = serde_json::from_slice(&entry.value);
-            read.inspect_err(|error| tracing::error!(%error, "an event cannot be read")).ok()
-        });
+        let read = books::read_events(&key.id, first, &page.value.items);
         Ok((read.collect(), page.value.more))
     }
 }

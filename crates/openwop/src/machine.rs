@@ -28,7 +28,6 @@ pub(crate) use self::begin::given;
 pub(crate) use self::control::{CannotPause, CannotResume};
 pub(crate) use self::hear::NotHeard;
 use self::ready::Turn;
-use crate::clock::rfc3339;
 use crate::definition::Definition;
 use crate::event::{Kind, NewEvent, Payload, payload};
 use crate::run::{Failure, NodeState, NodeStatus, Run, Status};
@@ -113,8 +112,6 @@ pub(crate) struct Machine<'w, W> {
     definition: Arc<Definition>,
     world: &'w W,
     now: Timestamp,
-    /// The same, as events say it, once one does.
-    stamp: Option<String>,
     events: Vec<NewEvent>,
     others: Vec<Changed>,
     /// Nodes that may still begin in this step.
@@ -134,7 +131,6 @@ impl<'w, W: World> Machine<'w, W> {
             definition,
             world,
             now,
-            stamp: None,
             events: Vec::new(),
             others: Vec::new(),
             left: NODES_PER_STEP,
@@ -310,8 +306,7 @@ impl<'w, W: World> Machine<'w, W> {
     /// Tells of something.
     fn tell(&mut self, kind: Kind, node: Option<&str>, payload: Payload) {
         let place = self.run.next_sequence();
-        let stamp = self.stamp.get_or_insert_with(|| rfc3339(self.now.as_millis()));
-        let event = NewEvent::of(&self.run.id, place, kind, node, payload, stamp);
+        let event = NewEvent::of(place, kind, node, payload, self.now);
         self.run.events += 1;
         self.events.push(event);
     }

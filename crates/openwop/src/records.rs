@@ -232,12 +232,9 @@ impl<S: Journal> Records<S> {
             let is_over = run.status.is_terminal() && next >= run.next_sequence();
             let left = ends.saturating_duration_since(Instant::now());
             if !entries.is_empty() || is_over || left.is_zero() {
-                let read = entries.iter().filter_map(|entry| {
-                    let read = serde_json::from_slice(&entry.value);
-                    read.inspect_err(|error| tracing::error!(%error, "an event cannot be read"))
-                        .ok()
-                });
-                return Ok(Some(RunEvents { events: read.collect(), next, run, is_over }));
+                let read = books::read_events(&run.id, run.first, &entries);
+                let events = read.map(|event| json!(event)).collect();
+                return Ok(Some(RunEvents { events, next, run, is_over }));
             }
             match &mut ear {
                 Some(ear) => drop(timeout(left.min(LOOK_EVERY), ear.hear()).await),

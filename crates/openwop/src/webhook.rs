@@ -119,10 +119,9 @@ pub(crate) fn deliveries<'a>(
     wanted.map(move |hook| {
         let (owner, kind) = (&run.owner.tenant, event.kind.as_str());
         let [id, workspace] = [&run.id, owner].map(|name| json!(name));
-        let event_text = event.text();
-        let body = format!(
-            r#"{{"runId":{id},"workspaceId":{workspace},"type":"{kind}","event":{event_text}}}"#
-        );
+        let seen = json!(event.seen(&run.id));
+        let body =
+            format!(r#"{{"runId":{id},"workspaceId":{workspace},"type":"{kind}","event":{seen}}}"#);
         Delivery {
             // Padded, so that those of one moment stay in their order.
             id: format!("{}.{:012}.{}", run.id, event.sequence, hook.id),

@@ -35,6 +35,12 @@ fn open(disk: &Disk) -> Result<Embedded, OpenError> {
     Embedded::open_with(home(disk), options())
 }
 
+/// A disk that takes writes straight from the store, or one that takes them only through the memory
+/// of the system. It makes no difference to what is promised.
+fn either(is_direct: bool) -> Disk {
+    if is_direct { Disk::new() } else { Disk::without_direct_writes() }
+}
+
 /// What callers were told, in the order in which they were.
 #[derive(Default, Clone)]
 struct Heard(Arc<Mutex<Vec<Told>>>);
@@ -114,7 +120,7 @@ async fn agrees(store: &Embedded, told: &[Told], what: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn k12_w12_x8_what_was_answered_survives_a_power_cut_at_any_moment() {
     for seed in 0..12_u64 {
-        let disk = Disk::new();
+        let disk = either(seed % 2 == 0);
         let (store, heard) = (open(&disk).unwrap(), Heard::default());
         let mut callers = JoinSet::new();
         for number in 1..=8 {
@@ -178,8 +184,10 @@ async fn w12_a_failed_sync_answers_unknown_and_loses_the_store_until_it_is_opene
         ("no space", || Fault::write(1, Effect::Errno(libc::ENOSPC)).only(".seg").and_later()),
         ("read-only", || Fault::write(1, Effect::Errno(libc::EROFS)).only(".seg").and_later()),
     ];
-    for (name, fault) in faults {
-        let disk = Disk::new();
+    for ((name, fault), is_direct) in
+        faults.into_iter().flat_map(|fault| [(fault, true), (fault, false)])
+    {
+        let disk = either(is_direct);
         let store = open(&disk).unwrap();
         let (kept, doubtful) = (Pen::new("kept"), Pen::new("doubtful"));
         let record = won(&store, None, kept.done(1, 1, LONG)).await;
@@ -238,17 +246,33 @@ fn w12_a_failed_sync_stops_the_process() {
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGABRT));
 }
 
+/// W12: every answer has waited for a sync, be it the end of the write itself or a call of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn w12_whoever_is_answered_has_waited_for_a_sync() {
+    for is_direct in [true, false] {
+        let disk = either(is_direct);
+        let store = open(&disk).unwrap();
+        for id in 1..12 {
+            let before = disk.syncs();
+            won(&store, None, Pen::new(&format!("k-{id}")).claim(id, LONG)).await;
+            assert!(disk.syncs() > before, "{is_direct}, {id}");
+        }
+    }
+}
+
 /// Writes that the system takes in parts are none of anyone's business.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_that_is_taken_in_parts_is_whole_in_the_end() {
-    let disk = Disk::new();
-    let (store, heard) = (open(&disk).unwrap(), Heard::default());
-    for nth in 1..40 {
-        disk.inject(Fault::write(nth, Effect::Short(7)));
+    for is_direct in [true, false] {
+        let disk = either(is_direct);
+        let (store, heard) = (open(&disk).unwrap(), Heard::default());
+        for nth in 1..40 {
+            disk.inject(Fault::write(nth, Effect::Short(7)));
+        }
+        caller(store, heard.clone(), 1, 5).await;
+        let left = disk.after_power_loss(1);
+        agrees(&open(&left).unwrap(), &heard.so_far(), "short writes").await;
     }
-    caller(store, heard.clone(), 1, 5).await;
-    let left = disk.after_power_loss(1);
-    agrees(&open(&left).unwrap(), &heard.so_far(), "short writes").await;
 }
 
 /// A flush in the background that fails is noticed although nobody writes.

@@ -17,6 +17,19 @@ pub(super) const STORE_BUGS: &[Planted] = &[
         hang_is_caught: false,
     },
     Planted {
+        name: "a-write-past-the-system-is-taken-for-a-sync",
+        story: "What went straight to the disk is lost from the disk's own memory.",
+        edits: &[Edit {
+            file: "crates/stores/src/embedded/log/segment.rs",
+            find: "(OFlags::DIRECT | OFlags::DSYNC)",
+            replace: "(OFlags::DIRECT)",
+        }],
+        package: "onetake-stores",
+        target: &["--test", "embedded_faults"],
+        test: "k12_w12_x8_what_was_answered_survives",
+        hang_is_caught: false,
+    },
+    Planted {
         name: "a-dead-process-keeps-its-lease",
         story: "After a crash a key is in flight until a lease ends that nobody holds.",
         edits: &[Edit {

@@ -12,7 +12,6 @@ use serde_json::Value;
 
 use super::{Host, lock};
 use crate::books::{self, Moment, RunKey, Scheduled, Told, Written};
-use crate::clock::rfc3339;
 use crate::definition::Definition;
 use crate::event::{Kind, NewEvent, payload};
 use crate::machine::{
@@ -213,9 +212,8 @@ impl<S: Journal> Host<S> {
     fn lost(&self, mut run: Run, key: &RunKey, hooks: &Hooks, at: Moment<'_>) -> Change {
         tracing::error!(run = %run.id, "the definition of a run is gone");
         let failure = Failure::new("definition_missing", "the definition of the run is gone");
-        let (payload, stamp) = (payload! {"error": failure}, rfc3339(at.now.as_millis()));
         let (place, kind) = (run.next_sequence(), Kind::RunFailed);
-        let event = NewEvent::of(&run.id, place, kind, None, payload, &stamp);
+        let event = NewEvent::of(place, kind, None, payload! {"error": failure}, at.now);
         (run.status, run.error) = (Status::Failed, Some(failure));
         (run.ended, run.events, run.driver) = (Some(at.now.as_millis()), run.events + 1, None);
         let own = Changed { run, events: vec![event] };

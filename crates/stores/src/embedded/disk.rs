@@ -46,15 +46,11 @@ pub(super) const KEYSPACES_FOLDER: &str = "keyspaces";
 const THREADS_MIN: usize = 3;
 /// As many as the engine would choose for a machine with more cores.
 const THREADS_MAX: usize = 4;
-/// Tables that are flushed before they are merged into the first level. All of that level is
-/// written again each time, because keys are spread evenly, so twice as many halve that work. The
-/// engine below holds up writers at 20; the others have room while these are merged.
-const FLUSHED_MAX: u8 = 15;
-/// The same of documents, entries and numbers, whose keys mostly come in order. Those of one merge
-/// are usually apart from what was merged before, so waiting for more of them saves less.
-const FLUSHED_IN_ORDER_MAX: u8 = 8;
+/// Tables that are brought in before they are merged into the first level. All of that level is
+/// written again each time, so twice as many halve that work; but every new key asks all of them.
+const FLUSHED_MAX: u8 = 8;
 /// The size of a table. The first level has `FLUSHED_MAX` of them.
-const TABLE_BYTES: u64 = 32 << 20;
+const TABLE_BYTES: u64 = 64 << 20;
 
 /// A word that means nothing.
 const LET_GO: &str = "let go";
@@ -136,31 +132,27 @@ pub(super) fn open(
             (name == "slots").then(|| for_slots.clone().factory())
         }))
         .open()?;
-    let plain = KeyspaceCreateOptions::default;
+    let merging =
+        Leveled::default().with_l0_threshold(FLUSHED_MAX).with_table_target_size(TABLE_BYTES);
+    let plain = || KeyspaceCreateOptions::default().compaction_strategy(Arc::new(merging.clone()));
     // Most new keys are nowhere, so every level has a filter, and the filters stay in memory. Those
     // of the tables that were just flushed are asked one by one, so they must hardly ever be wrong.
     let filter = |policy| FilterPolicyEntry::Bloom(policy);
     let flushed = filter(BloomConstructionPolicy::FalsePositiveRate(0.000_1));
     let merged = filter(BloomConstructionPolicy::BitsPerKey(10.0));
-    let merging =
-        Leveled::default().with_l0_threshold(FLUSHED_MAX).with_table_target_size(TABLE_BYTES);
     let by_key = || {
         plain()
-            .compaction_strategy(Arc::new(merging))
             .filter_policy(FilterPolicy::new([flushed, flushed, merged]))
             .filter_block_pinning_policy(PinningPolicy::all(true))
             .index_block_pinning_policy(PinningPolicy::all(true))
     };
-    let in_order = || {
-        let merging = Leveled::default().with_l0_threshold(FLUSHED_IN_ORDER_MAX);
-        plain().compaction_strategy(Arc::new(merging))
-    };
     let keyspaces = Keyspaces {
         slots: db.keyspace("slots", by_key)?,
-        docs: db.keyspace("docs", in_order)?,
-        lanes: db.keyspace("lanes", in_order)?,
-        numbers: db.keyspace("numbers", in_order)?,
-        meta: db.keyspace("meta", plain)?,
+        docs: db.keyspace("docs", by_key)?,
+        // Only ever read from a place on.
+        lanes: db.keyspace("lanes", plain)?,
+        numbers: db.keyspace("numbers", by_key)?,
+        meta: db.keyspace("meta", KeyspaceCreateOptions::default)?,
         db,
     };
     // The engine does not sync the folder of its keyspaces. Without this a power cut could take

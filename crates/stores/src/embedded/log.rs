@@ -24,8 +24,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
-
 pub(super) use self::frame::{Frame, Kept, Space, Value};
 pub(super) use self::mark::{From, Mark};
 pub(super) use self::read::{Contents, ReadError, read};
@@ -191,9 +189,9 @@ impl Log {
         } else {
             None
         };
+        let begun = Instant::now();
         self.current.write(frame)?;
         point("log-written");
-        let begun = Instant::now();
         self.current.sync()?;
         self.last_sync = begun.elapsed();
         self.next += 1;
@@ -216,7 +214,7 @@ pub(super) fn disk_space(folder: &Path) -> u64 {
 }
 
 fn filled(fill: impl FnOnce(&mut Frame)) -> Frame {
-    let mut frame = Frame::begin(BytesMut::new());
+    let mut frame = Frame::begin(slabs::room(0));
     fill(&mut frame);
     frame
 }

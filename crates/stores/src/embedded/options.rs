@@ -51,7 +51,7 @@ impl Default for Options {
             front: FrontLimits::default(),
             queue: QueueLimits::default(),
             cache_bytes: 64 << 20,
-            log_bytes: 32 << 20,
+            log_bytes: 64 << 20,
             reserve_bytes: 256 << 20,
             on_loss: OnLoss::default(),
             keys: Vec::new(),

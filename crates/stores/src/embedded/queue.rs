@@ -49,7 +49,7 @@ struct Line<T> {
     closed: bool,
     /// How many callers seem to be about: in line, being answered, or on their way.
     about: usize,
-    /// How many the writer waits for; zero when it does not.
+    /// How many the writer waits for; zero when it does not, and then nobody need ring.
     goal: usize,
 }
 
@@ -85,7 +85,7 @@ impl<T> Queue<T> {
         }
         line.bytes += bytes;
         line.ops.push_back((bytes, op));
-        let is_awaited = line.ops.len() == line.goal.max(1);
+        let is_awaited = line.ops.len() == line.goal;
         drop(line);
         if is_awaited {
             self.bell.notify_one();
@@ -101,8 +101,10 @@ impl<T> Queue<T> {
             if line.closed {
                 return false;
             }
+            line.goal = 1;
             line = self.bell.wait(line).expect("invariant: no panic under the lock");
         }
+        line.goal = 0;
         line = self.gather(line, patience);
         let mut taken = 0;
         while let Some((bytes, _)) = line.ops.front() {

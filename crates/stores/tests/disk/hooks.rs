@@ -66,10 +66,12 @@ fn disk_of_name(name: *const c_char) -> Option<(Arc<Shared>, PathBuf)> {
 }
 
 /// Asks the disk and does what it says, all under its lock: nobody syncs or loses power between.
+/// Once the kernel has done it, `after` has the last word.
 fn through(
     find: impl FnOnce() -> Option<(Arc<Shared>, PathBuf)>,
     ask: impl FnOnce(&mut State, &Path) -> Verdict,
     go: impl FnOnce(Verdict) -> c_long,
+    after: impl FnOnce(&mut State, &Path, c_long) -> Verdict,
 ) -> c_long {
     if !is_watched() {
         return go(Verdict::Pass);
@@ -82,9 +84,19 @@ fn through(
     let (answer, number) = disk.with(|state| match ask(state, &path) {
         Verdict::Fail(number) => (-1, number),
         Verdict::Done => (0, 0),
-        // What comes after must not change the number that the kernel has left.
-        // SAFETY: see above.
-        passed @ (Verdict::Pass | Verdict::Short(_)) => (go(passed), unsafe { *errno() }),
+        passed @ (Verdict::Pass | Verdict::Short(_)) => {
+            let answer = go(passed);
+            // What comes after must not change the number that the kernel has left.
+            // SAFETY: see above.
+            let number = unsafe { *errno() };
+            if answer < 0 {
+                return (answer, number);
+            }
+            match after(state, &path, answer) {
+                Verdict::Fail(number) => (-1, number),
+                Verdict::Pass | Verdict::Short(_) | Verdict::Done => (answer, number),
+            }
+        }
     });
     if answer < 0 {
         // SAFETY: see above.
@@ -93,20 +105,37 @@ fn through(
     answer
 }
 
-/// Passes a write on, or what the disk makes of it. `go` writes at most so many bytes.
+/// For operations after which there is nothing left to say.
+fn leave(_: &mut State, _: &Path, _: c_long) -> Verdict {
+    Verdict::Pass
+}
+
+/// Passes a write on, or what the disk makes of it. `go` writes at most so many bytes. Through a
+/// file that was opened for it, what is written is synced as well.
 fn write_through(
     fd: c_int,
     count: size_t,
     at: Option<off_t>,
     go: impl FnOnce(size_t) -> c_long,
 ) -> ssize_t {
-    let ask = |state: &mut State, path: &Path| state.before_write(fd, path, count, at);
+    let begins = Cell::new(0);
+    let ask = |state: &mut State, path: &Path| {
+        begins.set(state.place(fd, at));
+        state.before_write(fd, path, count, begins.get())
+    };
     let answer = through(
         || disk_of_fd(fd),
         ask,
         |verdict| match verdict {
             Verdict::Short(bytes) => go(bytes.min(count)),
             Verdict::Pass | Verdict::Done | Verdict::Fail(_) => go(count),
+        },
+        |state, path, written| {
+            if state::syncs_itself(fd) {
+                state.sync_part(fd, path, begins.get(), written.unsigned_abs())
+            } else {
+                Verdict::Pass
+            }
         },
     );
     ssize_t::try_from(answer).unwrap_or(-1)
@@ -115,13 +144,13 @@ fn write_through(
 fn sync_through(fd: c_int, number: c_long) -> c_int {
     // SAFETY: a number and nothing else.
     let go = |_| unsafe { libc::syscall(number, fd) };
-    narrow(through(|| disk_of_fd(fd), |state, path| state.sync(fd, path), go))
+    narrow(through(|| disk_of_fd(fd), |state, path| state.sync(fd, path), go, leave))
 }
 
 /// Asks the disk about an operation on a name, which only ever fails on a disk that is read-only.
 fn name_through(name: *const c_char, truncates: bool, go: impl FnOnce() -> c_long) -> c_int {
     let ask = |state: &mut State, path: &Path| state.before_change(path, truncates);
-    narrow(through(|| disk_of_name(name), ask, |_| go()))
+    narrow(through(|| disk_of_name(name), ask, |_| go(), leave))
 }
 
 fn open_through(name: *const c_char, flags: c_int, mode: c_uint) -> c_int {
@@ -189,7 +218,7 @@ in_place_of! {
         let ask = |state: &mut State, path: &Path| state.before_truncate(fd, path, len);
         // SAFETY: two numbers and nothing else.
         let go = |_| unsafe { libc::syscall(libc::SYS_ftruncate, fd, len) };
-        narrow(through(|| disk_of_fd(fd), ask, go))
+        narrow(through(|| disk_of_fd(fd), ask, go, leave))
     }
 
     ftruncate(fd: c_int, len: off_t) -> c_int {

@@ -53,6 +53,14 @@ impl Disk {
         Self::of(tempfile::tempdir().unwrap())
     }
 
+    /// The same on a disk that takes nothing that goes past the memory of the system: its sectors
+    /// are larger, say.
+    pub(crate) fn without_direct_writes() -> Self {
+        let disk = Self::new();
+        disk.shared.with(|state| state.takes_no_direct_writes = true);
+        disk
+    }
+
     /// A directory whose content is durable as it is.
     fn of(dir: TempDir) -> Self {
         // The kernel names files without symbolic links.

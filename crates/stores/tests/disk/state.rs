@@ -156,6 +156,7 @@ pub(super) type Listing = BTreeMap<PathBuf, (u64, bool)>;
 pub(super) struct State {
     pub(super) faults: Vec<Fault>,
     pub(super) is_read_only: bool,
+    pub(super) takes_no_direct_writes: bool,
     pub(super) syncs: HashMap<PathBuf, u64>,
     pub(super) writes: u64,
     pub(super) files: HashMap<u64, Known>,
@@ -163,22 +164,40 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Where a write of an open file goes: where it is told to, or else where the file stands.
+    pub(super) fn place(&mut self, fd: RawFd, told: Option<i64>) -> u64 {
+        let told = told.or_else(|| {
+            // SAFETY: three numbers, and the file is open.
+            let stands = || unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) };
+            (flags(fd) & libc::O_APPEND == 0).then(stands)
+        });
+        let end = || self.known(fd).file.metadata().map_or(0, |found| found.len());
+        told.map_or_else(end, |at| u64::try_from(at).unwrap_or(0))
+    }
+
     pub(super) fn before_write(
         &mut self,
         fd: RawFd,
         path: &Path,
         count: usize,
-        at: Option<i64>,
+        at: u64,
     ) -> Verdict {
         self.writes += 1;
+        let is_direct = flags(fd) & libc::O_DIRECT != 0;
+        if is_direct && self.takes_no_direct_writes {
+            return Verdict::Fail(libc::EINVAL);
+        }
         let verdict = self.verdict(Kind::Write, path);
-        let bytes = match verdict {
+        let (verdict, bytes) = match verdict {
             Verdict::Fail(_) => return verdict,
-            Verdict::Pass | Verdict::Done => count,
-            Verdict::Short(bytes) => bytes.min(count),
+            Verdict::Pass | Verdict::Done => (verdict, count),
+            // What goes past the memory of the system goes by sectors.
+            Verdict::Short(bytes) if is_direct => {
+                let bytes = bytes.next_multiple_of(SECTOR).min(count);
+                (Verdict::Short(bytes), bytes)
+            }
+            Verdict::Short(bytes) => (verdict, bytes.min(count)),
         };
-        let len = self.known(fd).file.metadata().map_or(0, |found| found.len());
-        let at = at.and_then(|at| u64::try_from(at).ok()).unwrap_or_else(|| position(fd, len));
         self.known(fd).keep(at, bytes as u64);
         verdict
     }
@@ -211,11 +230,23 @@ impl State {
         } else if succeeds {
             self.sync_directory(path);
         }
-        if succeeds {
-            *self.syncs.entry(path.to_path_buf()).or_default() += 1;
-            return Verdict::Done;
+        self.count(succeeds, path, verdict)
+    }
+
+    /// The end of a write that syncs what it has written, and nothing else of its file.
+    pub(super) fn sync_part(&mut self, fd: RawFd, path: &Path, at: u64, bytes: u64) -> Verdict {
+        let verdict = self.verdict(Kind::Sync, path);
+        let succeeds = !matches!(verdict, Verdict::Fail(_));
+        self.known(fd).sync_part(at, bytes, succeeds);
+        self.count(succeeds, path, verdict)
+    }
+
+    fn count(&mut self, succeeds: bool, path: &Path, verdict: Verdict) -> Verdict {
+        if !succeeds {
+            return verdict;
         }
-        verdict
+        *self.syncs.entry(path.to_path_buf()).or_default() += 1;
+        Verdict::Done
     }
 
     /// Takes everything below a directory for durable.
@@ -318,6 +349,19 @@ impl Known {
         }
     }
 
+    fn sync_part(&mut self, at: u64, bytes: u64, succeeds: bool) {
+        for sector in at / SECTOR_BYTES..(at + bytes).div_ceil(SECTOR_BYTES) {
+            if let Some(old) = self.pending.remove(&sector)
+                && !succeeds
+            {
+                self.doomed.insert(sector, old);
+            }
+        }
+        if succeeds {
+            self.synced_len = self.synced_len.max(at + bytes);
+        }
+    }
+
     /// One sector as it is now, with zeros behind the end of the file.
     pub(super) fn read(&self, sector: u64) -> Sector {
         let mut bytes = Box::new([0; SECTOR]);
@@ -358,10 +402,12 @@ pub(super) fn data_in(file: &File) -> Vec<Range<u64>> {
     }
 }
 
-/// Where the next write of an open file goes.
-fn position(fd: RawFd, len: u64) -> u64 {
-    // SAFETY: two numbers each, and the file is open.
-    let (flags, at) =
-        unsafe { (libc::fcntl(fd, libc::F_GETFL), libc::lseek(fd, 0, libc::SEEK_CUR)) };
-    if flags & libc::O_APPEND == 0 { u64::try_from(at).unwrap_or(0) } else { len }
+/// Whether what is written through this file is on the disk when the write returns.
+pub(super) fn syncs_itself(fd: RawFd) -> bool {
+    flags(fd) & libc::O_DSYNC != 0
+}
+
+fn flags(fd: RawFd) -> c_int {
+    // SAFETY: two numbers, and the file is open.
+    unsafe { libc::fcntl(fd, libc::F_GETFL) }
 }

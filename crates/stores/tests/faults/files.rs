@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, IoSlice, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::disk::{Disk, Effect, Fault, Names, files_below, flip, truncate};
@@ -222,6 +222,54 @@ fn what_a_failed_sync_left_behind_is_not_saved_by_the_next_one() {
     file.write_all_at(b"new", 0).unwrap();
     file.sync_data().unwrap();
     assert_eq!(outcomes(&disk, "a"), [Some(b"new".to_vec())].into());
+}
+
+/// A file that a write syncs by itself, with the two sectors that it held before.
+fn synced_by_writes(disk: &Disk) -> (File, File) {
+    let path = disk.path().join("a");
+    fs::write(&path, [b'-'; 1024]).unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.sync_all().unwrap();
+    sync_dir(disk.path());
+    let itself = OpenOptions::new().write(true).custom_flags(libc::O_DSYNC).open(&path).unwrap();
+    (file, itself)
+}
+
+/// Both sectors of that file, each by what it is filled with.
+fn fillings(disk: &Disk) -> BTreeSet<[u8; 2]> {
+    let filling = |content: Option<Vec<u8>>| {
+        let content = content.unwrap();
+        let [first, second] = [&content[..512], &content[512..]].map(|sector| {
+            assert!(sector.iter().all(|byte| *byte == sector[0]), "no sector is torn");
+            sector[0]
+        });
+        [first, second]
+    };
+    outcomes(disk, "a").into_iter().map(filling).collect()
+}
+
+#[test]
+fn a_write_that_syncs_itself_saves_what_it_wrote_and_nothing_else() {
+    let disk = Disk::new();
+    let (file, itself) = synced_by_writes(&disk);
+    let before = disk.syncs();
+    file.write_all_at(&[b'1'; 512], 0).unwrap();
+    itself.write_all_at(&[b'2'; 512], 512).unwrap();
+    assert_eq!(disk.syncs(), before + 1);
+    assert_eq!(fillings(&disk), [*b"-2", *b"12"].into());
+    file.sync_data().unwrap();
+    assert_eq!(fillings(&disk), [*b"12"].into());
+}
+
+#[test]
+fn a_write_that_could_not_sync_itself_is_in_doubt() {
+    let disk = Disk::new();
+    let (file, itself) = synced_by_writes(&disk);
+    disk.inject(Fault::sync(1, libc::EIO));
+    let failed = itself.write_all_at(&[b'2'; 512], 512).unwrap_err();
+    assert_eq!(failed.raw_os_error(), Some(libc::EIO));
+    file.sync_data().unwrap();
+    assert_eq!(fillings(&disk), [*b"--", *b"-2"].into());
 }
 
 #[test]

@@ -229,7 +229,9 @@ pub async fn x10_a_purge_leaves_nothing_of_one_tenant_and_all_of_others<R: Rig<S
     assert_eq!(holdings(&store, &other).await, full, "untouched");
     assert_eq!(ledger.purge(&acme, BRIEF).await, Ok(Purged::default()), "and again: nothing");
     rig.pass(store.store(), BRIEF).await;
-    assert_eq!(ledger.engine.cleanup().await, Ok(120));
+    // A store may have swept some of them by itself.
+    let swept = ledger.engine.cleanup().await.unwrap();
+    assert!(swept <= 120, "{swept}");
     let left = store.scan_slots(Some(&acme), None, 10).await.unwrap().value;
     assert!(all_of(left).is_empty(), "the tombstones are swept");
     let booked = ledger.book("acme", "k1", 2).await.unwrap();

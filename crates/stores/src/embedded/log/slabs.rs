@@ -5,10 +5,14 @@
 //! and the system would fill it with zeros each time. There are as many pieces as the frames need
 //! that are in memory at a time, and never more than a few files of the log would fill: of those
 //! that somebody holds for longer, such as whoever copies the store, it lets go.
+//!
+//! Every frame begins at a multiple of [`ALIGN`], as writes need that go straight to the disk.
 
 use std::collections::VecDeque;
 
 use bytes::BytesMut;
+
+use super::frame::ALIGN;
 
 /// The bytes of a piece; a larger frame has one of its own, which is not kept.
 const SLAB_BYTES: usize = 1 << 20;
@@ -34,8 +38,9 @@ impl Slabs {
 
     /// Room for a frame of so many bytes.
     pub(super) fn take(&mut self, bytes: usize) -> BytesMut {
+        let bytes = bytes.next_multiple_of(ALIGN);
         if bytes > SLAB_BYTES {
-            return BytesMut::with_capacity(bytes);
+            return room(bytes);
         }
         if self.current.capacity() < bytes {
             let next = self.next();
@@ -51,8 +56,8 @@ impl Slabs {
     /// The oldest one that no frame uses any more, or a new one.
     fn next(&mut self) -> BytesMut {
         while let Some(mut oldest) = self.filled.pop_front() {
-            if oldest.try_reclaim(SLAB_BYTES) {
-                return oldest;
+            if oldest.try_reclaim(SLAB_BYTES + ALIGN) {
+                return aligned(oldest);
             }
             if self.filled.len() < self.filled_max {
                 self.filled.push_front(oldest);
@@ -60,8 +65,23 @@ impl Slabs {
             }
             // Whoever holds a part of it frees it.
         }
-        BytesMut::with_capacity(SLAB_BYTES)
+        room(SLAB_BYTES)
     }
+}
+
+/// Room for so many bytes that begins at a multiple of [`ALIGN`].
+pub(super) fn room(bytes: usize) -> BytesMut {
+    aligned(BytesMut::with_capacity(bytes + ALIGN))
+}
+
+/// What is left of empty room from the first multiple of [`ALIGN`] on.
+fn aligned(mut room: BytesMut) -> BytesMut {
+    room.split_off(room.as_ptr().align_offset(ALIGN))
+}
+
+/// Whether these bytes begin at a multiple of [`ALIGN`], and are so many.
+pub(super) fn is_aligned(bytes: &[u8]) -> bool {
+    bytes.as_ptr().addr().is_multiple_of(ALIGN) && bytes.len().is_multiple_of(ALIGN)
 }
 
 #[cfg(test)]
@@ -72,23 +92,26 @@ mod tests {
     fn a_piece_is_used_again_once_all_its_frames_are_gone() {
         let mut slabs = Slabs::new(8 * SLAB_BYTES);
         let mut frame = |byte: u8| {
-            let mut room = slabs.take(SLAB_BYTES / 3);
-            assert!(room.is_empty() && room.capacity() == SLAB_BYTES / 3);
-            room.resize(SLAB_BYTES / 3, byte);
+            let mut room = slabs.take(SLAB_BYTES / 4 - 1);
+            assert!(room.is_empty() && room.capacity() == SLAB_BYTES / 4);
+            room.resize(SLAB_BYTES / 4, byte);
+            assert!(is_aligned(&room), "it can be written straight to the disk");
             room.freeze()
         };
-        let first: Vec<_> = (0..3).map(&mut frame).collect();
-        let second: Vec<_> = (3..6).map(&mut frame).collect();
+        let first: Vec<_> = (0..4).map(&mut frame).collect();
+        let second: Vec<_> = (4..8).map(&mut frame).collect();
         let at = first[0].as_ptr();
         drop(first);
-        let third: Vec<_> = (6..9).map(&mut frame).collect();
-        assert_eq!(third[0].as_ptr(), at, "the memory of the first three");
-        let fourth = frame(9);
+        let third: Vec<_> = (8..12).map(&mut frame).collect();
+        assert_eq!(third[0].as_ptr(), at, "the memory of the first four");
+        let fourth = frame(12);
         assert_ne!(fourth.as_ptr(), second[0].as_ptr(), "which is in use");
-        for (byte, frame) in (3_u8..).zip(second.iter().chain(&third).chain([&fourth])) {
+        for (byte, frame) in (4_u8..).zip(second.iter().chain(&third).chain([&fourth])) {
             assert!(frame.iter().all(|it| *it == byte), "nobody wrote over frame {byte}");
         }
-        assert!(slabs.take(SLAB_BYTES + 1).capacity() > SLAB_BYTES, "a large one has its own");
+        let mut large = slabs.take(SLAB_BYTES + 1);
+        large.resize(SLAB_BYTES + ALIGN, 0);
+        assert!(is_aligned(&large), "a large one has its own");
     }
 
     #[test]
