@@ -5,7 +5,6 @@
 //! read is checked by the commit, so it is as if it had run alone. When a check fails it is run
 //! again.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -36,7 +35,8 @@ const COMMIT_TRIES_MAX: u32 = 6;
 #[derive(Debug)]
 pub struct View {
     now: Timestamp,
-    found: BTreeMap<Place, Found>,
+    /// In the order of places: there are few, and a tree takes more room than all of them.
+    found: Vec<(Place, Found)>,
 }
 
 /// A place that must be read before the transaction can be computed. Pass it on with `?`.
@@ -46,7 +46,15 @@ pub struct Need(pub(crate) Place);
 impl View {
     /// What `found` is at `places`.
     pub(crate) fn of(now: Timestamp, places: &[Place], found: Vec<Found>) -> Self {
-        Self { now, found: places.iter().cloned().zip(found).collect() }
+        let mut found: Vec<_> = places.iter().cloned().zip(found).collect();
+        found.sort_by(|(one, _), (other, _)| one.cmp(other));
+        found.dedup_by(|(one, _), (other, _)| one == other);
+        Self { now, found }
+    }
+
+    fn at(&self, place: &Place) -> Option<&Found> {
+        let at = self.found.binary_search_by(|(other, _)| other.cmp(place)).ok()?;
+        Some(&self.found[at].1)
     }
 
     /// The store's time. Not checked: the commit may come a little later.
@@ -61,7 +69,7 @@ impl View {
     /// [`Need`] when it was not read yet; the transaction is then computed again.
     pub fn doc(&self, doc: &Doc) -> Result<Option<&Document>, Need> {
         let place = Place::Doc(doc.clone());
-        match self.found.get(&place) {
+        match self.at(&place) {
             Some(Found::Doc(document)) => Ok(document.as_ref()),
             _ => Err(Need(place)),
         }
@@ -74,7 +82,7 @@ impl View {
     /// [`Need`] when it was not read yet; the transaction is then computed again.
     pub fn counter(&self, counter: &Counter) -> Result<i64, Need> {
         let place = Place::Counter(counter.clone());
-        match self.found.get(&place) {
+        match self.at(&place) {
             Some(Found::Counter(value)) => Ok(*value),
             _ => Err(Need(place)),
         }
@@ -86,7 +94,7 @@ impl View {
     /// [`Need`] when it was not read yet; the transaction is then computed again.
     pub fn cursor(&self, cursor: &Cursor) -> Result<Position, Need> {
         let place = Place::Cursor(cursor.clone());
-        match self.found.get(&place) {
+        match self.at(&place) {
             Some(Found::Cursor(position)) => Ok(*position),
             _ => Err(Need(place)),
         }

@@ -53,9 +53,7 @@ impl RunKey {
 
     /// The lane of its events.
     pub(crate) fn lane(&self) -> Lane {
-        let mut name = b"openwop.events/".to_vec();
-        name.extend(named(&self.tenant, &self.id));
-        Lane(name.into())
+        Lane(behind(b"openwop.events/", &self.tenant, &self.id).into())
     }
 
     /// The run that stands behind the time in a key of the schedule.
@@ -70,16 +68,13 @@ impl RunKey {
     }
 
     fn at(&self, space: &'static str, time: u64) -> Doc {
-        let mut key = time.to_be_bytes().to_vec();
-        key.extend(named(&self.tenant, &self.id));
-        Doc { space, key: key.into() }
+        Doc { space, key: behind(&time.to_be_bytes(), &self.tenant, &self.id).into() }
     }
 
     /// Its place in the schedule because a run of its own, `child`, ended at `time`.
     fn woken_by(&self, child: &str, time: u64) -> Doc {
-        let mut key = time.to_be_bytes().to_vec();
-        key.extend(named(&self.tenant, &format!("{}{BEHIND}{child}", self.id)));
-        Doc { space: WORK, key: key.into() }
+        let both = format!("{}{BEHIND}{child}", self.id);
+        Doc { space: WORK, key: behind(&time.to_be_bytes(), &self.tenant, &both).into() }
     }
 }
 
@@ -87,7 +82,16 @@ impl RunKey {
 const BEHIND: char = '\n';
 
 fn named(tenant: &Tenant, id: &str) -> Vec<u8> {
-    let mut key = tenant_prefix(tenant);
+    behind(&[], tenant, id)
+}
+
+/// The name of a thing of a tenant's, behind something else. Made in one piece: every step needs
+/// a few of them.
+fn behind(first: &[u8], tenant: &Tenant, id: &str) -> Vec<u8> {
+    let tenant = tenant_prefix(tenant);
+    let mut key = Vec::with_capacity(first.len() + tenant.len() + id.len());
+    key.extend_from_slice(first);
+    key.extend_from_slice(&tenant);
     key.extend_from_slice(id.as_bytes());
     key
 }
@@ -104,7 +108,11 @@ pub(crate) fn run_doc(tenant: &Tenant, id: &str) -> Doc {
     let mut key = tenant_prefix(tenant);
     let number = id.strip_prefix(RUN).and_then(|rest| Uuid::try_parse(rest).ok());
     // Of all spellings of a number one is a name.
-    if let Some(number) = number.filter(|number| run_id(*number) == id) {
+    let is_spelt = |number: &Uuid| {
+        let mut spelt = Uuid::encode_buffer();
+        id.strip_prefix(RUN) == Some(number.as_hyphenated().encode_lower(&mut spelt))
+    };
+    if let Some(number) = number.filter(is_spelt) {
         key.push(BY_AGE);
         key.extend_from_slice(&(!number.as_u128()).to_be_bytes());
     } else {
@@ -237,7 +245,8 @@ pub(crate) fn written(
     at: Moment<'_>,
 ) -> Written {
     let Progress { own, others, begun_with, ended } = progress;
-    let (mut writes, mut told) = (Vec::new(), Told::default());
+    // Beside the events there are a few more, the run itself among them.
+    let (mut writes, mut told) = (Vec::with_capacity(own.events.len() + 4), Told::default());
     for definition in begun_with {
         let digest = definition.digest.as_str();
         writes.push(Write::Put(definition_doc(digest), encode(&definition.written)));

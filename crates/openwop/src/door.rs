@@ -463,11 +463,9 @@ fn unverified(refused: Refused) -> Reply {
 fn reply_of(response: &Response<Bytes>) -> Reply {
     let body = serde_json::from_slice(response.body()).unwrap_or(json!({"error": "refused"}));
     let kept = response.headers().iter().filter(|(name, _)| **name != header::CONTENT_TYPE);
-    Reply {
-        status: response.status(),
-        body: Some(body),
-        headers: kept.map(|(name, value)| (name.clone(), value.clone())).collect(),
-    }
+    let mut reply = Reply::new(response.status(), body);
+    reply.headers.extend(kept.map(|(name, value)| (name.clone(), value.clone())));
+    reply
 }
 
 #[cfg(test)]

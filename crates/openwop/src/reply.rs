@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::{Either, Full};
 use onetake_core::{Header, Outcome, Status as KeptStatus};
 use onetake_engine::RunError;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::books;
@@ -16,17 +17,34 @@ use crate::stream::Frames;
 /// The body of a response: all of it, or what is told as it happens.
 pub type ReplyBody = Either<Full<Bytes>, Frames>;
 
+/// What a reply says beside its status.
+#[derive(Debug, Clone, PartialEq)]
+enum Body {
+    Nothing,
+    /// A value that may still be added to.
+    Value(Value),
+    /// JSON that is written already.
+    Text(Bytes),
+}
+
 /// What the host has to say.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
-    pub(crate) body: Option<Value>,
+    body: Body,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Reply {
     pub(crate) const fn new(status: StatusCode, body: Value) -> Self {
-        Self { status, body: Some(body), headers: Vec::new() }
+        Self { status, body: Body::Value(body), headers: Vec::new() }
+    }
+
+    /// One that is made often: nothing is put together that is only to be written.
+    pub(crate) fn written(status: StatusCode, body: &impl Serialize) -> Self {
+        // Kept in memory for a while, so without room to spare.
+        let text = Bytes::copy_from_slice(&books::encode(body));
+        Self { status, body: Body::Text(text), headers: Vec::new() }
     }
 
     pub(crate) const fn ok(body: Value) -> Self {
@@ -34,7 +52,7 @@ impl Reply {
     }
 
     pub(crate) const fn empty(status: StatusCode) -> Self {
-        Self { status, body: None, headers: Vec::new() }
+        Self { status, body: Body::Nothing, headers: Vec::new() }
     }
 
     /// An error.
@@ -61,7 +79,7 @@ impl Reply {
 
     /// The same, with more about it.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        if let Some(body) = &mut self.body {
+        if let Body::Value(body) = &mut self.body {
             let details = body.as_object_mut().map(|members| {
                 members.entry("details").or_insert_with(|| Value::Object(Map::new()))
             });
@@ -89,7 +107,7 @@ impl Reply {
     /// As it is kept under a key.
     pub(crate) fn outcome(&self) -> Outcome {
         let status = KeptStatus::new(self.status.as_u16());
-        let kind = self.body.as_ref().map(|_| Header {
+        let kind = self.has_body().then(|| Header {
             name: "content-type".into(),
             value: Bytes::from_static(b"application/json"),
         });
@@ -104,17 +122,24 @@ impl Reply {
         }
     }
 
+    const fn has_body(&self) -> bool {
+        !matches!(self.body, Body::Nothing)
+    }
+
     fn bytes(&self) -> Bytes {
-        // Kept in memory for a while, so without room to spare.
-        let exact = |body| Bytes::copy_from_slice(&books::encode(body));
-        self.body.as_ref().map_or_else(Bytes::new, exact)
+        match &self.body {
+            Body::Nothing => Bytes::new(),
+            // Kept in memory for a while, so without room to spare.
+            Body::Value(value) => Bytes::copy_from_slice(&books::encode(value)),
+            Body::Text(text) => text.clone(),
+        }
     }
 
     pub(crate) fn into_response(self) -> Response<ReplyBody> {
         let mut response = Response::new(whole(self.bytes()));
         *response.status_mut() = self.status;
         let headers: &mut HeaderMap = response.headers_mut();
-        if self.body.is_some() {
+        if self.has_body() {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         headers.extend(self.headers);
@@ -137,7 +162,7 @@ mod tests {
         let expected = json!({
             "error": "c", "message": "m", "details": {"runStatus": "paused", "n": 1},
         });
-        assert_eq!(reply.body, Some(expected));
+        assert_eq!(reply.body, Body::Value(expected));
         let Outcome::Response { status, headers, body } = reply.outcome() else { panic!() };
         assert_eq!((status.code(), headers.len()), (409, 1));
         assert_eq!(body, reply.bytes());

@@ -5,6 +5,7 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use onetake_engine::{Doc, Journal, Place, Update, Write};
 use onetake_http::WholeRequest;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Caller, Door, no_run};
@@ -57,7 +58,7 @@ impl<S: Journal> Door<S> {
             let nothing = |reply: Reply| Update::nothing((reply, Told::default()));
             // Written before, by a commit whose reply was lost.
             if let Some(run) = books::read_run(view, &caller.tenant, &key.id)? {
-                return Ok(nothing(Reply::new(StatusCode::CREATED, created(&run))));
+                return Ok(nothing(created(&run)));
             }
             if is_only && let Some(there) = view.doc(&latest)? {
                 let id = String::from_utf8_lossy(&there.value).into_owned();
@@ -72,7 +73,7 @@ impl<S: Journal> Door<S> {
                 Ok(own) => own,
                 Err(refused) => return Ok(nothing(Reply::invalid(refused.to_string()))),
             };
-            let reply = Reply::new(StatusCode::CREATED, created(&own.run));
+            let reply = created(&own.run);
             let again = || begun().expect("invariant: it began a moment ago");
             let first = self.host.compute_first(view, &key, own, &definition, again)?;
             let Change { run, value, writes, mut told, .. } = first;
@@ -271,13 +272,28 @@ fn new_run(asked: CreateRun, caller: &Caller) -> NewRun {
 }
 
 /// What is said of a run that was created: how it began, wherever it has come since.
-pub(super) fn created(run: &Run) -> Value {
-    json!({
-        "runId": run.id, "status": Status::Running.as_str(), "workflowId": run.workflow,
-        "eventsUrl": format!("/v1/runs/{}/events", run.id),
-        "statusUrl": format!("/v1/runs/{}", run.id),
-        "createdAt": rfc3339(run.created),
-    })
+fn created(run: &Run) -> Reply {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Said<'a> {
+        run_id: &'a str,
+        status: Status,
+        workflow_id: &'a str,
+        events_url: &'a str,
+        status_url: &'a str,
+        created_at: String,
+    }
+
+    let status_url = format!("/v1/runs/{}", run.id);
+    let said = Said {
+        run_id: &run.id,
+        status: Status::Running,
+        workflow_id: &run.workflow,
+        events_url: &format!("{status_url}/events"),
+        status_url: &status_url,
+        created_at: rfc3339(run.created),
+    };
+    Reply::written(StatusCode::CREATED, &said)
 }
 
 fn standing(run: &Run) -> Value {

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
+use bytes::Bytes;
 use fjall::compaction::Leveled;
 use fjall::config::{BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy};
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, LsmError};
@@ -356,10 +357,17 @@ impl Disk {
         }
     }
 
+    /// A document. Some are looked at with every step of a run, and seldom change.
     pub(super) fn doc(&self, still: &Layers, key: &[u8]) -> Result<Option<Document>, StoreError> {
-        self.get(still, Space::Docs, key, |found| {
-            found.map(|bytes| self.open_doc(key, bytes)).transpose()
-        })
+        let found = match still.get(Space::Docs, key) {
+            Known::Here(recent) => Some(recent.clone()),
+            Known::Removed => None,
+            Known::Elsewhere => still.doc_elsewhere(key, || {
+                let found = self.tables.docs.get(key).map_err(|error| failed(&error));
+                found.map(|found| found.map(|value| Bytes::copy_from_slice(&value)))
+            })?,
+        };
+        found.map(|bytes| self.open_doc(key, &bytes)).transpose()
     }
 
     pub(super) fn open_doc(&self, key: &[u8], bytes: &[u8]) -> Result<Document, StoreError> {

@@ -8,12 +8,13 @@
 //! Invariant: what is absent here is exactly what the tables say. Values come in two layers: the
 //! older one is on its way into the tables and does not change, the newer one is what was written
 //! since. So it does not matter how much of the older one the tables show already, and whoever
-//! holds the lock sees one moment, whatever is being taken over.
+//! holds the lock sees one moment, whatever is being taken over. A document that somebody found in
+//! the tables is remembered until more comes into them, for everyone looks at some of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::ops::Bound;
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
 
@@ -42,6 +43,10 @@ fn index(space: Space) -> usize {
     index.expect("invariant: records are kept elsewhere")
 }
 
+/// How many documents of the tables are remembered, and how large one may be.
+const SEEN_MAX: usize = 4_096;
+const SEEN_BYTES_MAX: usize = 4 << 10;
+
 /// What is known of a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known<'a> {
@@ -59,6 +64,8 @@ pub(super) struct Layers {
     newer: Rows,
     /// What is being taken over.
     older: Arc<Rows>,
+    /// What documents that are in neither were found to be.
+    seen: Mutex<HashMap<Bytes, Option<Bytes>>>,
 }
 
 impl Layers {
@@ -70,6 +77,27 @@ impl Layers {
             Some(None) => Known::Removed,
             Some(Some(value)) => Known::Here(value),
         }
+    }
+
+    /// The document in the tables, for one that is not here: `find` looks if nobody did lately.
+    pub(super) fn doc_elsewhere<E>(
+        &self,
+        key: &[u8],
+        find: impl FnOnce() -> Result<Option<Bytes>, E>,
+    ) -> Result<Option<Bytes>, E> {
+        let seen = || self.seen.lock().expect("invariant: no panic under the lock");
+        if let Some(found) = seen().get(key) {
+            return Ok(found.clone());
+        }
+        let found = find()?;
+        if found.as_ref().is_none_or(|value| value.len() <= SEEN_BYTES_MAX) {
+            let mut seen = seen();
+            if seen.len() >= SEEN_MAX {
+                seen.clear();
+            }
+            seen.insert(Bytes::copy_from_slice(key), found.clone());
+        }
+        Ok(found)
     }
 
     /// Says what a place durably holds from now on.
@@ -115,15 +143,51 @@ impl Recent {
 
     /// Says that all that was taken is in the tables.
     pub(super) fn taken_over(&self) {
-        let taken = std::mem::take(&mut self.change().older);
-        // Nobody waits for the lock while it is forgotten.
-        drop(taken);
+        let mut layers = self.change();
+        let taken = std::mem::take(&mut layers.older);
+        let seen = std::mem::take(&mut layers.seen);
+        drop(layers);
+        // Nobody waits for the lock while they are forgotten.
+        drop((taken, seen));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_tables_held_is_remembered_until_more_comes_into_them() {
+        let recent = Recent::default();
+        let look = |held: Option<&'static str>| {
+            let find = || Ok::<_, Infallible>(held.map(Bytes::from));
+            let Ok(found) = recent.still().doc_elsewhere(b"a", find);
+            found
+        };
+        assert_eq!(look(None), None);
+        assert_eq!(look(Some("not looked at")), None);
+        put(&recent, "a", Some("one"));
+        assert_eq!(recent.still().get(Space::Docs, b"a"), Known::Here(&"one".into()));
+        recent.take();
+        assert_eq!(look(Some("one")), None, "nobody asks for it who finds it here");
+        recent.taken_over();
+        assert_eq!(look(Some("one")), Some("one".into()));
+        assert_eq!(look(None), Some("one".into()));
+    }
+
+    #[test]
+    fn little_is_remembered() {
+        let recent = Recent::default();
+        let find = |bytes: usize| move || Ok::<_, Infallible>(Some(Bytes::from(vec![0; bytes])));
+        for key in 0..2 * SEEN_MAX {
+            let still = recent.still();
+            let Ok(_) = still.doc_elsewhere(&key.to_be_bytes(), find(1));
+            let Ok(_) = still.doc_elsewhere(b"large", find(SEEN_BYTES_MAX + 1));
+        }
+        let still = recent.still();
+        let seen = still.seen.lock().unwrap();
+        assert!((1..=SEEN_MAX).contains(&seen.len()) && !seen.contains_key(b"large".as_slice()));
+    }
 
     fn row(key: &'static str, value: Option<&'static str>) -> Row {
         (key.into(), value.map(Bytes::from))
