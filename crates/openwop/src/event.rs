@@ -251,11 +251,10 @@ impl NewEvent {
         Self { kind, sequence, kept: out.into() }
     }
 
-    /// As whoever hears of it at once sees it: this event of `run`.
-    #[must_use]
-    pub(crate) fn seen(&self, run: &str) -> Event {
-        let read = Event::read(&self.kept, run, self.sequence);
-        read.expect("invariant: it was written here")
+    /// As whoever hears of it at once sees it: this event of `run`. What is deeper than can be read
+    /// was refused before, so there is one.
+    pub(crate) fn seen(&self, run: &str) -> Result<Event, serde_json::Error> {
+        Event::read(&self.kept, run, self.sequence)
     }
 }
 
@@ -299,7 +298,7 @@ mod tests {
 
     fn seen(node: Option<&str>, payload: Payload) -> Event {
         let at = Timestamp::from_millis(1_700_000_000_123);
-        NewEvent::of(3, Kind::NodeStarted, node, payload, at).seen("run-\"1\"")
+        NewEvent::of(3, Kind::NodeStarted, node, payload, at).seen("run-\"1\"").unwrap()
     }
 
     #[test]

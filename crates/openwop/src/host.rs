@@ -254,20 +254,32 @@ impl<S: Journal> Host<S> {
             .await
     }
 
-    /// Events of a run from `sequence` on, at most `limit`, and whether there are more; its first
-    /// one has the place `first`.
+    /// Events of a run from `sequence` on, at most `limit`; its first one has the place `first`.
     pub(crate) async fn events(
         &self,
         key: &RunKey,
         first: u64,
         sequence: u64,
         limit: usize,
-    ) -> Result<(Vec<Event>, bool), RunError> {
+    ) -> Result<EventPage, RunError> {
         let after = onetake_engine::Position(sequence.saturating_sub(first));
-        let page = self.0.engine.store().read_lane(&key.lane(), after, limit).await?;
-        let read = books::read_events(&key.id, first, &page.value.items);
-        Ok((read.collect(), page.value.more))
+        let page = self.0.engine.store().read_lane(&key.lane(), after, limit).await?.value;
+        let next = sequence.max(first) + page.items.len() as u64;
+        let events: Vec<_> = books::read_events(&key.id, first, &page.items).collect();
+        let is_whole = events.len() == page.items.len();
+        Ok(EventPage { events, next, is_whole, more: page.more })
     }
+}
+
+/// Some events of a run.
+#[derive(Debug)]
+pub(crate) struct EventPage {
+    pub(crate) events: Vec<Event>,
+    /// The place behind them. Whoever goes on does so from here, also past what cannot be read.
+    pub(crate) next: u64,
+    /// Whether all of them could be read.
+    pub(crate) is_whole: bool,
+    pub(crate) more: bool,
 }
 
 /// A workflow with nodes that nobody here executes can be loaded, and fails when it comes to one.

@@ -10,6 +10,7 @@ use onetake_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::depth::{DEPTH_MAX, are_too_deep};
 use crate::interrupt::Interrupt;
 
 /// The format of a kept run. A later release that changes its meaning raises it.
@@ -97,6 +98,16 @@ impl Failure {
     /// A failure that may pass.
     pub fn passing(code: &str, message: impl Into<String>) -> Self {
         Self { retryable: Some(true), ..Self::new(code, message) }
+    }
+
+    /// The same, without what is nested deeper than can be read again: a provider may have said it.
+    #[must_use]
+    pub(crate) fn within_depth(mut self) -> Self {
+        if self.details.as_ref().is_some_and(are_too_deep) {
+            let text = format!("left out: nested more than {DEPTH_MAX} deep");
+            self.details = Some(Map::from_iter([("note".to_owned(), text.into())]));
+        }
+        self
     }
 
     /// The same, with more about it.

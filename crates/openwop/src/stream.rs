@@ -183,13 +183,13 @@ impl<S: Journal> Host<S> {
             }
         }
         loop {
-            let Ok((events, is_page)) = self.events(key, wanted.first, next, PAGE).await else {
+            let Ok(page) = self.events(key, wanted.first, next, PAGE).await else {
                 sleep(LOOK_EVERY).await;
                 continue;
             };
+            next = page.next;
             let (mut is_end, mut is_urgent) = (false, false);
-            for event in events {
-                next = event.sequence + 1;
+            for event in page.events {
                 is_end |= event.is_terminal();
                 // Somebody is waited for.
                 is_urgent |= event.kind == Kind::NodeSuspended.as_str();
@@ -218,7 +218,7 @@ impl<S: Journal> Host<S> {
             if is_end || (idle % IDLE_LOOKS == 0 && self.is_over(key, next).await) {
                 return;
             }
-            if is_page {
+            if page.more {
                 continue;
             }
             let full_at = outbox.full_at().unwrap_or_else(|| Instant::now() + LOOK_EVERY);
@@ -270,11 +270,10 @@ impl<S: Journal> Host<S> {
         loop {
             // The run first: what it counts is then in its lane.
             let Some(run) = self.run(key).await? else { return Ok((Vec::new(), true)) };
-            let (events, _) = self.events(key, run.first, from, POLLED_MAX).await?;
-            let last = events.last().map_or(from, |event| event.sequence + 1);
-            let is_complete = run.status.is_terminal() && last >= run.next_sequence();
-            if !events.is_empty() || is_complete || Instant::now() >= ends {
-                return Ok((events, is_complete));
+            let page = self.events(key, run.first, from, POLLED_MAX).await?;
+            let is_complete = run.status.is_terminal() && page.next >= run.next_sequence();
+            if !page.events.is_empty() || is_complete || Instant::now() >= ends {
+                return Ok((page.events, is_complete));
             }
             let left = ends.saturating_duration_since(Instant::now()).min(LOOK_EVERY);
             let _ = timeout(left, ear.hear()).await;

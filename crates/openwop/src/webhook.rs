@@ -116,13 +116,16 @@ pub(crate) fn deliveries<'a>(
     // A run that only repeats another one tells nobody what happened long ago.
     let is_told = !run.fork.as_ref().is_some_and(|fork| fork.mode == ForkMode::Replay);
     let wanted = hooks.hooks.iter().filter(move |hook| is_told && hook.wants(run, event));
-    wanted.map(move |hook| {
+    wanted.filter_map(move |hook| {
         let (owner, kind) = (&run.owner.tenant, event.kind.as_str());
-        let [id, workspace] = [&run.id, owner].map(|name| json!(name));
-        let seen = json!(event.seen(&run.id));
+        let seen = event.seen(&run.id);
+        let seen = seen
+            .inspect_err(|error| tracing::error!(%error, run = %run.id, "an event is not told"))
+            .ok()?;
+        let [id, workspace, seen] = [json!(run.id), json!(owner), json!(seen)];
         let body =
             format!(r#"{{"runId":{id},"workspaceId":{workspace},"type":"{kind}","event":{seen}}}"#);
-        Delivery {
+        Some(Delivery {
             // Padded, so that those of one moment stay in their order.
             id: format!("{}.{:012}.{}", run.id, event.sequence, hook.id),
             tenant: owner.clone(),
@@ -132,6 +135,6 @@ pub(crate) fn deliveries<'a>(
             created: now.as_millis(),
             due: now.as_millis(),
             attempts: 0,
-        }
+        })
     })
 }

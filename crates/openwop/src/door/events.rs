@@ -62,9 +62,10 @@ impl<S: Journal> Door<S> {
             },
         };
         if takes_json(parts) {
-            let events = self.host.events(&key, first, from, READ_MAX).await;
-            let (events, more) = events.map_err(|error| Reply::failed(&error))?;
-            return Ok(Reply::ok(json!({"events": events, "hasMore": more})).into_response());
+            let page = self.host.events(&key, first, from, READ_MAX).await;
+            let page = page.map_err(|error| Reply::failed(&error))?;
+            let shown = json!({"events": page.events, "hasMore": page.more});
+            return Ok(Reply::ok(shown).into_response());
         }
         let stream = self.host.stream(key, Wanted { modes, first, from, buffer });
         let Some(stream) = stream else { return Err(too_many_streams()) };

@@ -73,10 +73,14 @@ impl<S: Journal> Door<S> {
         }
         let (mut past, mut next) = (Vec::new(), run.first);
         while next < from_seq {
-            let (page, _) = self.host.events(key, run.first, next, PAGE).await.map_err(failed)?;
-            let Some(last) = page.last() else { break };
-            next = last.sequence + 1;
-            past.extend(page.into_iter().filter(|event| event.sequence < from_seq));
+            let page = self.host.events(key, run.first, next, PAGE).await.map_err(failed)?;
+            // A fork that missed one would do again what was done.
+            if !page.is_whole || page.next == next {
+                let text = "events of the run cannot be read";
+                return Err(Reply::conflict("events_unreadable", text));
+            }
+            next = page.next;
+            past.extend(page.events.into_iter().filter(|event| event.sequence < from_seq));
         }
         Ok(past)
     }

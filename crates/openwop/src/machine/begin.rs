@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 use super::{Known, Machine, World};
 use crate::create::{self, NewRun};
 use crate::definition::{Node, Port};
+use crate::depth::are_too_deep;
 use crate::event::{Kind, payload};
 use crate::interrupt::{ACCEPT, Interrupt, InterruptKind, Quorum, REJECT, RejectionPolicy};
 use crate::nodes::BuiltIn;
@@ -189,8 +190,11 @@ impl<W: World> Machine<'_, W> {
                 }
             }
         }
-        for (name, value) in outputs.clone() {
-            self.set_variable(&name, value);
+        // What is too deep is said below, and must not be kept before that.
+        if !are_too_deep(&outputs) {
+            for (name, value) in outputs.clone() {
+                self.set_variable(&name, value);
+            }
         }
         self.complete(&node.id, outputs)
     }

@@ -89,6 +89,7 @@ impl<W: World> Machine<'_, W> {
 
     /// A node has failed, and is tried again where that may help.
     pub(super) fn fail(&mut self, id: &str, failure: Failure) -> Result<(), Need> {
+        let failure = failure.within_depth();
         let place = self.place(id);
         let retry = self.definition.nodes[place].retry.clone();
         let attempt = self.state(id).attempt + 1;
@@ -118,6 +119,7 @@ impl<W: World> Machine<'_, W> {
 
     /// A node has failed, and that is that.
     pub(super) fn fail_for_good(&mut self, id: &str, failure: Failure) -> Result<(), Need> {
+        let failure = failure.within_depth();
         let now = self.now.as_millis();
         let state = self.state(id);
         (state.status, state.ended, state.until) = (NodeStatus::Failed, Some(now), None);
@@ -172,6 +174,7 @@ impl<W: World> Machine<'_, W> {
     }
 
     pub(crate) fn fail_run(&mut self, failure: Failure, node: Option<&str>) -> Result<(), Need> {
+        let failure = failure.within_depth();
         self.end_nodes("run-failed");
         self.end_children("parent-failed")?;
         self.run.status = Status::Failed;

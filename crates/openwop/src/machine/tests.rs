@@ -99,7 +99,7 @@ impl Maps {
 }
 
 fn read(event: &NewEvent) -> Event {
-    event.seen("run")
+    event.seen("run").unwrap()
 }
 
 fn short(event: &Event) -> String {
@@ -292,6 +292,23 @@ fn x3_an_unknown_outcome_is_held_until_somebody_who_knows_settles_it() {
     assert!(told.is_empty(), "what the older one came to: {told:?}");
     hear(&mut run, json!({"action": "complete", "result": {"id": 1}}));
     assert_eq!(run.status, Status::Completed);
+}
+
+/// What cannot be read again would be lost, and its run with it.
+#[test]
+fn what_a_provider_says_is_kept_only_as_deep_as_it_can_be_read() {
+    let world = Maps::default().with(json!([node("call", "my.node", json!({}))]), json!([]));
+    let mut run = world.start(json!({}), json!({}));
+    world.step(&mut run, 1_000);
+    let deep = (0..120).fold(json!(1), |inside, _| json!([inside]));
+    let failure = Failure::new("http_status", "the provider answered 400").with("body", deep);
+    let failed = || NodeEnd::Failed(failure.clone());
+    let told = world.act(&mut run, 1_001, |m| m.came_back("call", 0, 1_000, failed()).unwrap());
+    assert_eq!(told, ["node.failed call", "run.failed"]);
+    let kept = serde_json::to_vec(&run).unwrap();
+    assert_eq!(serde_json::from_slice::<Run>(&kept).unwrap(), run);
+    let note = run.error.unwrap().details.unwrap();
+    assert!(note["note"].as_str().unwrap().contains("deep"), "{note:?}");
 }
 
 #[test]

@@ -141,18 +141,22 @@ pub(super) fn open(
     let filter = |policy| FilterPolicyEntry::Bloom(policy);
     let flushed = filter(BloomConstructionPolicy::FalsePositiveRate(0.000_1));
     let merged = filter(BloomConstructionPolicy::BitsPerKey(10.0));
-    let by_key = || {
-        plain()
-            .filter_policy(FilterPolicy::new([flushed, flushed, merged]))
-            .filter_block_pinning_policy(PinningPolicy::all(true))
-            .index_block_pinning_policy(PinningPolicy::all(true))
+    let by_key = || plain().filter_policy(FilterPolicy::new([flushed, flushed, merged]));
+    let by_new_key = || {
+        let pinned = by_key().filter_block_pinning_policy(PinningPolicy::all(true));
+        pinned.index_block_pinning_policy(PinningPolicy::all(true))
+    };
+    // There may be many more of the others than anybody asks for: of those, only what is young.
+    let by_old_key = || {
+        let young = || PinningPolicy::new([true, true, false]);
+        by_key().filter_block_pinning_policy(young()).index_block_pinning_policy(young())
     };
     let keyspaces = Keyspaces {
-        slots: db.keyspace("slots", by_key)?,
-        docs: db.keyspace("docs", by_key)?,
+        slots: db.keyspace("slots", by_new_key)?,
+        docs: db.keyspace("docs", by_old_key)?,
         // Only ever read from a place on.
         lanes: db.keyspace("lanes", plain)?,
-        numbers: db.keyspace("numbers", by_key)?,
+        numbers: db.keyspace("numbers", by_old_key)?,
         meta: db.keyspace("meta", KeyspaceCreateOptions::default)?,
         db,
     };

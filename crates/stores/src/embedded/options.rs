@@ -52,7 +52,7 @@ impl Default for Options {
             queue: QueueLimits::default(),
             cache_bytes: 64 << 20,
             log_bytes: 64 << 20,
-            reserve_bytes: 256 << 20,
+            reserve_bytes: 512 << 20,
             on_loss: OnLoss::default(),
             keys: Vec::new(),
             clock: None,

@@ -2,7 +2,7 @@
 //!
 //! The writer takes whatever is there when it comes back from the disk, so batches grow as long as
 //! the disk is slow. Where it is quick, those who were just answered are only on their way with
-//! their next operation; under load the writer waits for half of them, as long as a few syncs take,
+//! their next operation; under load the writer waits for two of five, as long as a few syncs take,
 //! because a sync for a few costs as much as one for all, and whoever is answered together is woken
 //! together. How many there are is the most that were seen lately. One caller alone never waits for
 //! others. Whoever finds the line full is told so at once; nothing ever waits for a place.
@@ -16,7 +16,7 @@ const BATCH_OPS_MAX: usize = 4_096;
 /// Bytes of a batch; a single operation may be larger and is then a batch of its own.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 /// For how many operations in a batch it is worth waiting.
-const BUSY: usize = 6;
+const BUSY: usize = 5;
 
 /// How much work may stand in line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,13 +127,14 @@ impl<T> Queue<T> {
         line.about = (line.ops.len() + ops).max(line.about * 19 / 20);
     }
 
-    /// Waits until half of those who are about are in line.
+    /// Waits until two of five of those who are about are in line. While they are written the others
+    /// compute: with more of them the processors would idle, with fewer the disk.
     fn gather<'a>(
         &self,
         mut line: MutexGuard<'a, Line<T>>,
         patience: Duration,
     ) -> MutexGuard<'a, Line<T>> {
-        let goal = line.about / 2;
+        let goal = line.about * 2 / 5;
         if goal < BUSY || line.ops.len() >= goal || patience.is_zero() {
             return line;
         }
@@ -205,7 +206,7 @@ mod tests {
     }
 
     /// Whoever is alone is served at once; under load the writer waits for the others, not for
-    /// ever, and no longer than until half of them are there.
+    /// ever, and no longer than until two of five are there.
     #[test]
     fn the_writer_waits_for_others_only_under_load() {
         let (queue, long) = (queue(100, 1_000), Duration::from_secs(600));
@@ -219,16 +220,16 @@ mod tests {
         assert_eq!(taken(0..1, long), 1);
         assert_eq!(taken(0..4, long), 4);
         assert_eq!(taken(0..2, long), 2, "few are not worth waiting for");
-        assert_eq!(taken(0..12, long), 12);
-        assert_eq!(taken(0..7, long), 7, "half are there");
-        assert_eq!(taken(0..12, long), 12);
+        assert_eq!(taken(0..15, long), 15);
+        assert_eq!(taken(0..6, long), 6, "two of five are there");
+        assert_eq!(taken(0..15, long), 15);
         assert_eq!(taken(0..2, Duration::from_millis(1)), 2, "the others do not come");
-        assert_eq!(taken(0..12, long), 12);
+        assert_eq!(taken(0..15, long), 15);
         std::thread::scope(|scope| {
             queue.push(1, 0).unwrap();
             let writer = scope.spawn(|| taken(0..0, long));
-            (0..6).for_each(|op| queue.push(1, op).unwrap());
-            assert_eq!(writer.join().unwrap(), 7, "the last of half rings");
+            (0..5).for_each(|op| queue.push(1, op).unwrap());
+            assert_eq!(writer.join().unwrap(), 6, "the last of them rings");
         });
     }
 

@@ -175,8 +175,11 @@ impl Writer {
         }
         self.looked = Some(Instant::now());
         let (free, reserve) = (self.shared.free_bytes(), self.shared.options.reserve_bytes);
+        // The next file of the log must still fit, and a table of what the last one holds.
+        let files = 2 * self.shared.options.log_bytes as u64;
+        let least = files.max(reserve / 8).min(reserve / 2);
         let room = match free {
-            Some(free) if free < reserve / 8 => Room::None,
+            Some(free) if free < least => Room::None,
             Some(free) if free < reserve => Room::Little,
             Some(_) | None => Room::Enough,
         };

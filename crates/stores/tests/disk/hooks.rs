@@ -65,8 +65,8 @@ fn disk_of_name(name: *const c_char) -> Option<(Arc<Shared>, PathBuf)> {
     Some((state::disk_of(path)?, path.to_path_buf()))
 }
 
-/// Asks the disk and does what it says, all under its lock: nobody syncs or loses power between.
-/// Once the kernel has done it, `after` has the last word.
+/// Asks the disk and does what it says, both under its lock: nobody syncs or loses power between.
+/// Once the kernel has done it, `after` has the last word; the power may fail before that.
 fn through(
     find: impl FnOnce() -> Option<(Arc<Shared>, PathBuf)>,
     ask: impl FnOnce(&mut State, &Path) -> Verdict,
@@ -81,23 +81,21 @@ fn through(
     };
     // SAFETY: the address belongs to this thread.
     let errno = || unsafe { libc::__errno_location() };
-    let (answer, number) = disk.with(|state| match ask(state, &path) {
-        Verdict::Fail(number) => (-1, number),
-        Verdict::Done => (0, 0),
-        passed @ (Verdict::Pass | Verdict::Short(_)) => {
-            let answer = go(passed);
-            // What comes after must not change the number that the kernel has left.
-            // SAFETY: see above.
-            let number = unsafe { *errno() };
-            if answer < 0 {
-                return (answer, number);
-            }
-            match after(state, &path, answer) {
-                Verdict::Fail(number) => (-1, number),
-                Verdict::Pass | Verdict::Short(_) | Verdict::Done => (answer, number),
-            }
-        }
+    let (answer, number, is_done) = disk.with(|state| match ask(state, &path) {
+        Verdict::Fail(number) => (-1, number, false),
+        Verdict::Done => (0, 0, false),
+        // What comes after must not change the number that the kernel has left.
+        // SAFETY: see above.
+        passed @ (Verdict::Pass | Verdict::Short(_)) => (go(passed), unsafe { *errno() }, true),
     });
+    let last = match answer {
+        0.. if is_done => disk.with(|state| after(state, &path, answer)),
+        _ => Verdict::Pass,
+    };
+    let (answer, number) = match last {
+        Verdict::Fail(number) => (-1, number),
+        Verdict::Pass | Verdict::Short(_) | Verdict::Done => (answer, number),
+    };
     if answer < 0 {
         // SAFETY: see above.
         unsafe { *errno() = number };

@@ -148,6 +148,13 @@ pub(super) fn private() -> OpenOptions {
     options
 }
 
+/// File systems that are known to keep what such a write promises: ext, XFS, Btrfs, F2FS, ZFS,
+/// overlays of these, and that in memory, which keeps nothing anyway. What is served by another
+/// program or machine may take the word for it and sync nothing.
+#[cfg(target_os = "linux")]
+const DIRECT: [u64; 7] =
+    [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x2FC1_2FC1, 0x794C_7630, 0x0102_1994];
+
 /// The file at `path`, for writes that pass by the memory of the system and are on the disk when
 /// they return. That spares a copy and a second call, and on most disks it is one command instead
 /// of two. Not every system and not every file system can do it.
@@ -155,10 +162,11 @@ pub(super) fn private() -> OpenOptions {
 fn direct(path: &Path) -> Option<File> {
     use rustix::fs::OFlags;
 
+    let kind = u64::try_from(rustix::fs::statfs(path).ok()?.f_type).ok()?;
     let flags = (OFlags::DIRECT | OFlags::DSYNC).bits().cast_signed();
     let mut options = OpenOptions::new();
     std::os::unix::fs::OpenOptionsExt::custom_flags(options.write(true), flags);
-    options.open(path).ok()
+    DIRECT.contains(&kind).then(|| options.open(path).ok())?
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -170,6 +178,11 @@ fn direct(_: &Path) -> Option<File> {
 /// [`ALIGN`] do that.
 fn is_unfit(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidInput
+}
+
+fn put(file: &mut File, at: u64, bytes: &[u8]) -> io::Result<()> {
+    file.seek(SeekFrom::Start(at))?;
+    file.write_all(bytes)
 }
 
 /// The files of the log in `folder`.
@@ -221,15 +234,7 @@ impl Segment {
         bytes.extend_from_slice(&head.encode());
         let direct = direct(&blank.path);
         let mut segment = Self { blank, direct, number, written: 0, is_behind: false };
-        match segment.write(&bytes) {
-            // The file can be opened for such writes, and then takes none of them: nothing of this
-            // one was written.
-            Err(error) if segment.direct.is_some() && is_unfit(&error) => {
-                segment.direct = None;
-                segment.write(&bytes)?;
-            }
-            begun => begun?,
-        }
+        segment.write(&bytes)?;
         Ok(segment)
     }
 
@@ -243,17 +248,19 @@ impl Segment {
 
     /// Writes one frame behind those before it. Not synced.
     pub(super) fn write(&mut self, frame: &[u8]) -> io::Result<()> {
-        let file = match &mut self.direct {
-            Some(direct) if slabs::is_aligned(frame) => direct,
-            _ => {
-                self.is_behind = true;
-                &mut self.blank.file
-            }
-        };
-        file.seek(SeekFrom::Start(self.written as u64))?;
-        file.write_all(frame)?;
+        let at = self.written as u64;
         self.written += frame.len();
-        Ok(())
+        if let Some(direct) = self.direct.as_mut().filter(|_| slabs::is_aligned(frame)) {
+            match put(direct, at, frame) {
+                Ok(()) => return Ok(()),
+                // Nothing of it was written: the system refuses such a write before it begins. Of
+                // the first one whatever goes wrong says that there can be none.
+                Err(error) if is_unfit(&error) || at == 0 => self.direct = None,
+                Err(error) => return Err(error),
+            }
+        }
+        self.is_behind = true;
+        put(&mut self.blank.file, at, frame)
     }
 
     /// Returns when everything that was written is on the disk.
