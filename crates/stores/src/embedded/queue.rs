@@ -127,8 +127,8 @@ impl<T> Queue<T> {
         line.about = (line.ops.len() + ops).max(line.about * 19 / 20);
     }
 
-    /// Waits until two of five of those who are about are in line. While they are written the others
-    /// compute: with more of them the processors would idle, with fewer the disk.
+    /// Waits until two of five of those who are about are in line. While they are written the
+    /// others compute: with more of them the processors would idle, with fewer the disk.
     fn gather<'a>(
         &self,
         mut line: MutexGuard<'a, Line<T>>,
