@@ -3,6 +3,8 @@
 //! Reads a method, a path, a query and a bounded body; never looks at a store and never says who
 //! asks. The contract's table of paths is here and nowhere else.
 
+use std::borrow::Cow;
+
 use http::Method;
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
@@ -63,6 +65,9 @@ pub(crate) enum NoRoute {
     MethodNotAllowed(&'static str),
 }
 
+/// The parts of the longest path.
+const PARTS_MAX: usize = 5;
+
 impl Route {
     /// The operation that a request asks for.
     pub(crate) fn of(method: &Method, path: &str) -> Result<Self, NoRoute> {
@@ -70,11 +75,15 @@ impl Route {
             return get(method, Self::Discovery);
         }
         let rest = path.strip_prefix("/v1/").ok_or(NoRoute::NotFound)?;
-        let parts: Vec<String> =
-            rest.split('/').map(decoded).collect::<Option<_>>().ok_or(NoRoute::NotFound)?;
-        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let mut parts: [Cow<'_, str>; PARTS_MAX + 1] = Default::default();
+        let mut count = 0;
+        for (place, part) in parts.iter_mut().zip(rest.split('/')) {
+            *place = percent_decode_str(part).decode_utf8().map_err(|_| NoRoute::NotFound)?;
+            count += 1;
+        }
+        let parts = parts.each_ref().map(|part| &**part);
         let owned = |text: &str| text.to_owned();
-        match parts.as_slice() {
+        match &parts[..count] {
             ["openapi.json"] => get(method, Self::OpenApi),
             ["workflows"] => get(method, Self::ListWorkflows),
             ["workflows", id] => get(method, Self::Workflow(owned(id))),
@@ -170,11 +179,6 @@ impl Route {
             }
         })
     }
-}
-
-fn decoded(part: &str) -> Option<String> {
-    let text = percent_decode_str(part).decode_utf8().ok()?;
-    Some(text.into_owned())
 }
 
 fn get(method: &Method, route: Route) -> Result<Route, NoRoute> {
