@@ -3,10 +3,12 @@
 //! Cannot fail and decides nothing. What is given again is exactly what was kept; a refusal carries
 //! its code in a header of ours, so that nobody takes it for the backend's.
 
+use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use httpdate::HttpDate;
 use onetake_core::{Code, Header, Outcome, Timestamp};
 use onetake_engine::{Answer, RunError};
 use serde_json::{Value, json};
@@ -158,8 +160,10 @@ fn status_of(code: u16) -> StatusCode {
 /// Says until when an answer is kept.
 pub(crate) fn expires(headers: &mut HeaderMap, at: Option<Timestamp>) {
     let Some(at) = at.filter(|at| at.as_millis() < YEAR_10_000_MS) else { return };
-    let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(at.as_millis()));
-    if let Ok(value) = HeaderValue::try_from(date) {
+    let date = HttpDate::from(UNIX_EPOCH + Duration::from_millis(at.as_millis()));
+    let mut text = BytesMut::with_capacity("Thu, 01 Jan 1970 00:00:00 GMT".len());
+    write!(text, "{date}").expect("invariant: memory takes what is written");
+    if let Ok(value) = HeaderValue::from_maybe_shared(text.freeze()) {
         headers.insert(EXPIRES, value);
     }
 }

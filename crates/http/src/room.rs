@@ -69,15 +69,22 @@ impl Share {
         let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else {
             return true;
         };
-        let mut taken = self.room.taken();
-        let all = taken.all.saturating_add(more);
-        let own = taken.by_tenant.get(&self.tenant).copied().unwrap_or(0).saturating_add(more);
-        if all > self.room.0.bytes_max || own > self.room.0.bytes_max.div_ceil(2) {
-            return false;
+        let (all_max, own_max) = (self.room.0.bytes_max, self.room.0.bytes_max.div_ceil(2));
+        let mut guard = self.room.taken();
+        let taken = &mut *guard;
+        let fits = |there: usize, most: usize| there.checked_add(more).filter(|sum| *sum <= most);
+        let Some(all) = fits(taken.all, all_max) else { return false };
+        // Most tenants that ask are there already.
+        match taken.by_tenant.get_mut(&self.tenant) {
+            Some(own) => match fits(*own, own_max) {
+                Some(sum) => *own = sum,
+                None => return false,
+            },
+            None if more > own_max => return false,
+            None => drop(taken.by_tenant.insert(self.tenant.clone(), more)),
         }
         taken.all = all;
-        taken.by_tenant.insert(self.tenant.clone(), own);
-        drop(taken);
+        drop(guard);
         self.bytes = bytes;
         true
     }
@@ -90,11 +97,9 @@ impl Drop for Share {
         }
         let mut taken = self.room.taken();
         taken.all -= self.bytes;
-        let own = taken.by_tenant.get(&self.tenant).copied().unwrap_or(0);
-        if own > self.bytes {
-            taken.by_tenant.insert(self.tenant.clone(), own - self.bytes);
-        } else {
-            taken.by_tenant.remove(&self.tenant);
+        match taken.by_tenant.get_mut(&self.tenant) {
+            Some(own) if *own > self.bytes => *own -= self.bytes,
+            Some(_) | None => drop(taken.by_tenant.remove(&self.tenant)),
         }
     }
 }
