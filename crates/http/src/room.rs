@@ -73,15 +73,15 @@ impl Share {
         let mut guard = self.room.taken();
         let taken = &mut *guard;
         let fits = |there: usize, most: usize| there.checked_add(more).filter(|sum| *sum <= most);
-        let Some(all) = fits(taken.all, all_max) else { return false };
-        // Most tenants that ask are there already.
-        match taken.by_tenant.get_mut(&self.tenant) {
-            Some(own) => match fits(*own, own_max) {
-                Some(sum) => *own = sum,
-                None => return false,
-            },
-            None if more > own_max => return false,
-            None => drop(taken.by_tenant.insert(self.tenant.clone(), more)),
+        // Most tenants that ask are there already, and are looked for once.
+        let own = taken.by_tenant.get_mut(&self.tenant);
+        let had = own.as_deref().copied().unwrap_or(0);
+        let Some((all, sum)) = fits(taken.all, all_max).zip(fits(had, own_max)) else {
+            return false;
+        };
+        match own {
+            Some(own) => *own = sum,
+            None => drop(taken.by_tenant.insert(self.tenant.clone(), sum)),
         }
         taken.all = all;
         drop(guard);

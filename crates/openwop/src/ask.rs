@@ -65,8 +65,6 @@ pub(crate) enum NoRoute {
     MethodNotAllowed(&'static str),
 }
 
-/// What creating a run is called.
-pub(crate) const CREATE_RUN: &str = "POST /v1/runs";
 /// The parts of the longest path.
 const PARTS_MAX: usize = 5;
 
@@ -138,7 +136,7 @@ impl Route {
     /// are filed under it.
     pub(crate) const fn operation(&self) -> Option<&'static str> {
         Some(match self {
-            Self::CreateRun => CREATE_RUN,
+            Self::CreateRun => "POST /v1/runs",
             Self::Cancel(_) => "POST /v1/runs/{runId}/cancel",
             Self::BulkCancel => "POST /v1/runs:bulk-cancel",
             Self::Pause(_) => "POST /v1/runs/{runId}:pause",

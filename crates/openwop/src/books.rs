@@ -6,7 +6,9 @@
 
 use bytes::Bytes;
 use onetake_core::{Tenant, Timestamp, tenant_prefix};
-use onetake_engine::{Doc, Document, Entry, Lane, Need, Place, Position, View, Write};
+use onetake_engine::{
+    Doc, Document, Engine, Entry, Journal, Lane, Need, Place, Position, RunError, View, Write,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
@@ -106,13 +108,13 @@ const RUN: &str = "run-";
 /// complement, so that lists come with the newest first.
 pub(crate) fn run_doc(tenant: &Tenant, id: &str) -> Doc {
     let mut key = tenant_prefix(tenant);
-    let number = id.strip_prefix(RUN).and_then(|rest| Uuid::try_parse(rest).ok());
-    // Of all spellings of a number one is a name.
-    let is_spelt = |number: &Uuid| {
-        let mut spelt = Uuid::encode_buffer();
-        id.strip_prefix(RUN) == Some(number.as_hyphenated().encode_lower(&mut spelt))
-    };
-    if let Some(number) = number.filter(is_spelt) {
+    let number = id.strip_prefix(RUN).and_then(|spelt| {
+        let number = Uuid::try_parse(spelt).ok()?;
+        // Of all spellings of a number one is a name.
+        let is_name = number.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()) == spelt;
+        is_name.then_some(number)
+    });
+    if let Some(number) = number {
         key.push(BY_AGE);
         key.extend_from_slice(&(!number.as_u128()).to_be_bytes());
     } else {
@@ -182,14 +184,43 @@ pub(crate) fn read_run(view: &View, tenant: &Tenant, id: &str) -> Result<Option<
     Ok(view.doc(&run_doc(tenant, id))?.and_then(decode))
 }
 
-/// Events of `run`, as its lane has them; its first one has the place `first`.
-pub(crate) fn read_events(run: &str, first: u64, entries: &[Entry]) -> impl Iterator<Item = Event> {
-    entries.iter().filter_map(move |entry| {
+/// Some events of a run.
+#[derive(Debug)]
+pub(crate) struct EventPage {
+    pub(crate) events: Vec<Event>,
+    /// The place behind them. Whoever goes on does so from here, also past what cannot be read.
+    pub(crate) next: u64,
+    /// Whether all of them could be read.
+    pub(crate) is_whole: bool,
+    pub(crate) more: bool,
+}
+
+impl EventPage {
+    /// Events of a run from the place `from` on, at most `limit`; its first one has the place
+    /// `first`.
+    pub(crate) async fn read<S: Journal>(
+        engine: &Engine<S>,
+        key: &RunKey,
+        first: u64,
+        from: u64,
+        limit: usize,
+    ) -> Result<Self, RunError> {
+        let after = Position(from.saturating_sub(first));
+        let page = engine.store().read_lane(&key.lane(), after, limit).await?.value;
         // Positions in a lane begin at one.
-        let sequence = first + entry.position.0.saturating_sub(1);
-        let read = Event::read(&entry.value, run, sequence);
-        read.inspect_err(|error| tracing::error!(%error, "an event cannot be read")).ok()
-    })
+        let behind = |entry: &Entry| first + entry.position.0;
+        let read = page.items.iter().filter_map(|entry| {
+            let read = Event::read(&entry.value, &key.id, behind(entry) - 1);
+            read.inspect_err(|error| tracing::error!(%error, "an event cannot be read")).ok()
+        });
+        let events: Vec<_> = read.collect();
+        Ok(Self {
+            next: page.items.last().map_or(from.max(first), behind),
+            is_whole: events.len() == page.items.len(),
+            more: page.more,
+            events,
+        })
+    }
 }
 
 /// Who is told of events, as a step sees it.

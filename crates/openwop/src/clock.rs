@@ -2,7 +2,6 @@
 //!
 //! Only writes them; nothing here reads a clock.
 
-use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// The last moment that the format has a word for.
@@ -12,9 +11,7 @@ const LAST_MS: u64 = 253_402_300_799_999;
 #[must_use]
 pub(crate) fn rfc3339(ms: u64) -> String {
     let at = UNIX_EPOCH + Duration::from_millis(ms.min(LAST_MS));
-    let mut text = String::with_capacity("1970-01-01T00:00:00.000Z".len());
-    write!(text, "{}", humantime::format_rfc3339_millis(at)).expect("invariant: text has room");
-    text
+    humantime::format_rfc3339_millis(at).to_string()
 }
 
 #[cfg(test)]

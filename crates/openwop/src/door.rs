@@ -17,7 +17,7 @@ mod webhooks;
 mod words;
 
 use std::net::IpAddr;
-use std::sync::{LazyLock, Mutex};
+use std::sync::Mutex;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -33,7 +33,7 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use self::discovery::Documents;
-use crate::ask::{ANSWER, CREATE_RUN, NoRoute, Route, VERSION_PATH};
+use crate::ask::{ANSWER, NoRoute, Route, VERSION_PATH};
 use crate::books::{self, RunKey, Told};
 use crate::host::step::{Change, Computed, StoreMachine};
 use crate::host::{Host, lock};
@@ -304,9 +304,7 @@ impl<S: Journal> Door<S> {
         request.headers_mut().insert(header::CONTENT_TYPE, json);
         // W10: keys are the tenant's, whoever of it asks.
         let scope = Scope::tenant_wide(caller.tenant.clone());
-        let named = || Operation::new(operation).expect("invariant: every one has a name");
-        // What is retried most has its name ready.
-        let operation = if operation == CREATE_RUN { CREATING.clone() } else { named() };
+        let operation = Operation::new(operation).expect("invariant: every one has a name");
         let read = self.idempotency.read_as(request, scope, operation).await;
         read.map_err(|response| reply_of(&response))
     }
@@ -460,9 +458,6 @@ fn unverified(refused: Refused) -> Reply {
         None => reply,
     }
 }
-
-static CREATING: LazyLock<Operation> =
-    LazyLock::new(|| Operation::new(CREATE_RUN).expect("invariant: it is a name"));
 
 /// A response that was made elsewhere.
 fn reply_of(response: &Response<Bytes>) -> Reply {

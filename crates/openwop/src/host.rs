@@ -23,9 +23,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::books::{self, Moment, RunKey};
+use crate::books::{self, EventPage, Moment, RunKey};
 use crate::catalog::Catalog;
-use crate::event::Event;
 use crate::machine::Bounds;
 use crate::nodes::{BuiltIn, Executors};
 use crate::run::Run;
@@ -262,24 +261,8 @@ impl<S: Journal> Host<S> {
         sequence: u64,
         limit: usize,
     ) -> Result<EventPage, RunError> {
-        let after = onetake_engine::Position(sequence.saturating_sub(first));
-        let page = self.0.engine.store().read_lane(&key.lane(), after, limit).await?.value;
-        let next = sequence.max(first) + page.items.len() as u64;
-        let events: Vec<_> = books::read_events(&key.id, first, &page.items).collect();
-        let is_whole = events.len() == page.items.len();
-        Ok(EventPage { events, next, is_whole, more: page.more })
+        EventPage::read(&self.0.engine, key, first, sequence, limit).await
     }
-}
-
-/// Some events of a run.
-#[derive(Debug)]
-pub(crate) struct EventPage {
-    pub(crate) events: Vec<Event>,
-    /// The place behind them. Whoever goes on does so from here, also past what cannot be read.
-    pub(crate) next: u64,
-    /// Whether all of them could be read.
-    pub(crate) is_whole: bool,
-    pub(crate) more: bool,
 }
 
 /// A workflow with nodes that nobody here executes can be loaded, and fails when it comes to one.

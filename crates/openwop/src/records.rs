@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use onetake_core::{Actor, Tenant, Timestamp, tenant_prefix};
 use onetake_engine::operate::Audit;
-use onetake_engine::{Engine, Journal, Need, Place, Position, RunError, Update, View};
+use onetake_engine::{Engine, Journal, Need, Place, RunError, Update, View};
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::books::{self, Moment, RUNS, RunKey, Told};
+use crate::books::{self, EventPage, Moment, RUNS, RunKey, Told};
 use crate::definition::Definition;
 use crate::host::{Host, lock};
 use crate::machine::{Bounds, Machine, World};
@@ -224,16 +224,12 @@ impl<S: Journal> Records<S> {
         loop {
             // The run first: what it counts is then in its lane.
             let Some((run, _)) = self.read(&key).await? else { return Ok(None) };
-            let from = from.max(run.first);
-            let after = Position(from - run.first);
-            let page = self.engine.store().read_lane(&key.lane(), after, EVENTS_MAX).await?;
-            let entries = page.value.items;
-            let next = from + entries.len() as u64;
+            let page = EventPage::read(&self.engine, &key, run.first, from, EVENTS_MAX).await?;
+            let next = page.next;
             let is_over = run.status.is_terminal() && next >= run.next_sequence();
             let left = ends.saturating_duration_since(Instant::now());
-            if !entries.is_empty() || is_over || left.is_zero() {
-                let read = books::read_events(&run.id, run.first, &entries);
-                let events = read.map(|event| json!(event)).collect();
+            if next > from.max(run.first) || is_over || left.is_zero() {
+                let events = page.events.iter().map(|event| json!(event)).collect();
                 return Ok(Some(RunEvents { events, next, run, is_over }));
             }
             match &mut ear {

@@ -107,34 +107,39 @@ impl Delivery {
 }
 
 /// What is to be told of `event`.
-pub(crate) fn deliveries<'a>(
-    hooks: &'a Hooks,
-    run: &'a Run,
-    event: &'a NewEvent,
+pub(crate) fn deliveries(
+    hooks: &Hooks,
+    run: &Run,
+    event: &NewEvent,
     now: Timestamp,
-) -> impl Iterator<Item = Delivery> + 'a {
+) -> Vec<Delivery> {
     // A run that only repeats another one tells nobody what happened long ago.
     let is_told = !run.fork.as_ref().is_some_and(|fork| fork.mode == ForkMode::Replay);
-    let wanted = hooks.hooks.iter().filter(move |hook| is_told && hook.wants(run, event));
-    wanted.filter_map(move |hook| {
-        let (owner, kind) = (&run.owner.tenant, event.kind.as_str());
-        let seen = event.seen(&run.id);
-        let seen = seen
-            .inspect_err(|error| tracing::error!(%error, run = %run.id, "an event is not told"))
-            .ok()?;
-        let [id, workspace, seen] = [json!(run.id), json!(owner), json!(seen)];
-        let body =
-            format!(r#"{{"runId":{id},"workspaceId":{workspace},"type":"{kind}","event":{seen}}}"#);
-        Some(Delivery {
-            // Padded, so that those of one moment stay in their order.
-            id: format!("{}.{:012}.{}", run.id, event.sequence, hook.id),
-            tenant: owner.clone(),
-            hook: hook.id.clone(),
-            kind: kind.to_owned(),
-            body,
-            created: now.as_millis(),
-            due: now.as_millis(),
-            attempts: 0,
-        })
-    })
+    let wanted = || hooks.hooks.iter().filter(|hook| is_told && hook.wants(run, event));
+    if wanted().next().is_none() {
+        return Vec::new();
+    }
+    let seen = match event.seen(&run.id) {
+        Ok(seen) => json!(seen),
+        Err(error) => {
+            tracing::error!(%error, run = %run.id, "an event cannot be told");
+            return Vec::new();
+        }
+    };
+    let (owner, kind) = (&run.owner.tenant, event.kind.as_str());
+    let [id, workspace] = [&run.id, owner].map(|name| json!(name));
+    let body =
+        format!(r#"{{"runId":{id},"workspaceId":{workspace},"type":"{kind}","event":{seen}}}"#);
+    let one = |hook: &Hook| Delivery {
+        // Padded, so that those of one moment stay in their order.
+        id: format!("{}.{:012}.{}", run.id, event.sequence, hook.id),
+        tenant: owner.clone(),
+        hook: hook.id.clone(),
+        kind: kind.to_owned(),
+        body: body.clone(),
+        created: now.as_millis(),
+        due: now.as_millis(),
+        attempts: 0,
+    };
+    wanted().map(one).collect()
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use onetake_engine::operate::ActName;
-use onetake_engine::{Memory, Write};
+use onetake_engine::{Memory, Position, Write};
 
 use super::*;
 use crate::create::{self, NewRun};
@@ -188,4 +188,25 @@ async fn events_are_waited_for_and_the_last_is_known() {
     let over = bench.records.events(&acme, "run-1", 2, within).await.unwrap().unwrap();
     assert!(over.events.is_empty() && over.is_over);
     assert!(bench.records.events(&acme, "run-9", 0, within).await.unwrap().is_none());
+}
+
+/// Whoever reads events goes on past one that cannot be read, and knows that one is missing.
+#[tokio::test]
+async fn an_event_that_cannot_be_read_is_passed_by_and_not_forgotten() {
+    let bench = Bench::new();
+    bench.create("acme", "run-1", true, |_| {}).await;
+    let (engine, key) = (&bench.records.engine, RunKey::new(&tenant("acme"), "run-1"));
+    let unreadable = Write::Append(key.lane(), Bytes::from_static(b"{"));
+    let doc = books::only_doc("test");
+    let append = engine.update(&doc, Vec::new(), |view| {
+        view.doc(&doc)?;
+        Ok(Update::to("written", ()).write(unreadable.clone()))
+    });
+    append.await.unwrap();
+    let page = EventPage::read(engine, &key, 0, 0, 10).await.unwrap();
+    assert_eq!((page.events.len(), page.next, page.is_whole, page.more), (1, 2, false, false));
+    let behind = EventPage::read(engine, &key, 0, 1, 10).await.unwrap();
+    assert_eq!((behind.events.len(), behind.next, behind.is_whole), (0, 2, false));
+    let told = bench.records.events(&tenant("acme"), "run-1", 1, Duration::from_secs(600)).await;
+    assert_eq!(told.unwrap().unwrap().next, 2, "nobody waits for it");
 }

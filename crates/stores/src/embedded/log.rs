@@ -8,7 +8,7 @@
 //!
 //! Nothing here knows what a value means. Whoever writes is one thread, one frame at a time: that
 //! is how a torn end is told from damage (`read.rs`). A write or a sync that fails is never tried
-//! again.
+//! again; one that the system refuses before it begins goes another way (`segment.rs`).
 
 mod frame;
 mod mark;
@@ -23,6 +23,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
 
 pub(super) use self::frame::{Frame, Kept, Space, Value};
 pub(super) use self::mark::{From, Mark};
@@ -214,7 +216,7 @@ pub(super) fn disk_space(folder: &Path) -> u64 {
 }
 
 fn filled(fill: impl FnOnce(&mut Frame)) -> Frame {
-    let mut frame = Frame::begin(slabs::room(0));
+    let mut frame = Frame::begin(BytesMut::new());
     fill(&mut frame);
     frame
 }
