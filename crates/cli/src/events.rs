@@ -7,6 +7,8 @@ use serde_json::Value;
 use crate::exit::Exit;
 use crate::out::{span, tame};
 
+/// What a run waits for when nobody knows whether a call took effect.
+pub(crate) const OUTCOME_UNKNOWN: &str = "outcome_unknown";
 /// The longest detail, in characters.
 const DETAIL_CHARS_MAX: usize = 160;
 /// How wide the type of an event is.
@@ -40,7 +42,8 @@ pub(crate) fn detail(event: &Value) -> String {
             let delay = payload.get("delayMs").and_then(Value::as_u64).unwrap_or_default();
             joined([format!("again in {}", span(delay)), failure(payload.get("lastError"))])
         }
-        "node.suspended" => format!("waits for {}", of("kind")),
+        "node.suspended" => format!("waits for {}", awaited(&of("kind"), &of("key"))),
+        "interrupt.requested" => doubtful(&of("key"), payload.get("data").unwrap_or(&Value::Null)),
         "approval.requested" => of("title"),
         "approval.received" => joined([of("action"), of("comment")]),
         "cap.breached" => of("kind"),
@@ -48,6 +51,26 @@ pub(crate) fn detail(event: &Value) -> String {
         _ => String::new(),
     };
     shortened(&tame(&text).replace(['\n', '\t'], " "))
+}
+
+/// What a run waits for. What is nobody's kind in particular is known by its own name.
+pub(crate) fn awaited<'a>(kind: &'a str, key: &'a str) -> &'a str {
+    if kind == "custom" && !key.is_empty() { key } else { kind }
+}
+
+/// Where to look for what became of a call that nobody knows the end of; empty where that is not
+/// what is asked.
+pub(crate) fn doubtful(key: &str, data: &Value) -> String {
+    if key != OUTCOME_UNKNOWN {
+        return String::new();
+    }
+    let of = |name: &str| data.get(name).and_then(Value::as_str);
+    match (of("provider"), of("idempotencyKey")) {
+        (Some(provider), Some(key)) => format!("{provider}, Idempotency-Key {key}"),
+        (None, Some(key)) => format!("Idempotency-Key {key}"),
+        (Some(provider), None) => provider.to_owned(),
+        (None, None) => String::new(),
+    }
 }
 
 fn failure(error: Option<&Value>) -> String {
@@ -88,17 +111,30 @@ mod tests {
     #[test]
     fn an_event_is_one_line_with_what_is_worth_knowing() {
         let error = json!({"code": "timeout", "message": "no\nanswer\u{1b}[2J"});
+        let call = json!({"provider": "bank", "idempotencyKey": "k-1"});
         let lines = [
             event("node.started", Some("pay"), &json!({})),
             event("node.retried", Some("pay"), &json!({"delayMs": 1500, "lastError": error})),
             event("run.failed", None, &json!({"error": error})),
             event("run.cancelled", None, &json!({"cancelledBy": "operator", "reason": "why"})),
+            event(
+                "node.suspended",
+                Some("pay"),
+                &json!({"kind": "custom", "key": OUTCOME_UNKNOWN}),
+            ),
+            event(
+                "interrupt.requested",
+                Some("pay"),
+                &json!({"key": OUTCOME_UNKNOWN, "data": call}),
+            ),
         ];
         let expected = "\
 22:13:20.123     3  node.started             pay
 22:13:20.123     3  node.retried             pay  again in 1s: timeout: no answer\\u{1b}[2J
 22:13:20.123     3  run.failed                 timeout: no answer\\u{1b}[2J
-22:13:20.123     3  run.cancelled              by operator: why";
+22:13:20.123     3  run.cancelled              by operator: why
+22:13:20.123     3  node.suspended           pay  waits for outcome_unknown
+22:13:20.123     3  interrupt.requested      pay  bank, Idempotency-Key k-1";
         assert_eq!(lines.join("\n"), expected);
         assert!(line(&json!({"type": "ä"})).ends_with('ä'), "whatever comes, it is shown");
     }

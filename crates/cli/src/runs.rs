@@ -177,6 +177,7 @@ fn shown(record: &RunRecord) -> RunShown {
         kind: waited.kind.as_str().to_owned(),
         key: waited.key.clone(),
         actions: waited.actions.clone(),
+        data: VeiledJson(waited.data.clone()),
         since_ms: waited.requested,
         until_ms: waited.ends(),
     });

@@ -19,6 +19,8 @@ use tempfile::TempDir;
 /// Where the workflows of the contract's own tests are.
 const WORKFLOWS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../openwop/conformance");
 const APPROVAL: &str = "conformance-approval";
+/// Where the workflows of the examples are.
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/workflows");
 
 /// A folder with a configuration, a store and the keys of two tenants.
 struct Bench {
@@ -33,10 +35,14 @@ impl Bench {
     }
 
     fn on(store: &str) -> Self {
+        Self::with(store, WORKFLOWS)
+    }
+
+    fn with(store: &str, workflows: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = format!(
             "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
-             [store]\nurl = {store:?}\n[openwop]\nworkflows = {WORKFLOWS:?}\n"
+             [store]\nurl = {store:?}\n[openwop]\nworkflows = {workflows:?}\n"
         );
         fs::write(folder.path().join("onetake.toml"), config).unwrap();
         let mut bench = Self { folder, acme: String::new(), zoo: String::new() };
@@ -126,12 +132,15 @@ impl Serving {
 
     /// Answers the only question of a run.
     fn accept(&self, run: &str, key: &str) {
-        let body = r#"{"resumeValue":{"action":"accept"}}"#;
+        self.answer(run, "gate", key, r#"{"resumeValue":{"action":"accept"}}"#);
+    }
+
+    fn answer(&self, run: &str, node: &str, key: &str, body: &str) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         write!(
             stream,
-            "POST /v1/runs/{run}/interrupts/gate HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\
+            "POST /v1/runs/{run}/interrupts/{node} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\
              authorization: Bearer {key}\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         )
@@ -361,6 +370,44 @@ fn a_run_that_waits_says_how_to_answer_and_goes_on_without_its_watcher() {
     let (mut child, mut stdout, _stderr) = bench.following(&words);
     until(&mut stdout, &format!("{run} created before"));
     serving.accept(run, &bench.acme);
+    until(&mut stdout, "run.completed");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// X3: of a call that nobody knows the end of, people are told whom to ask and for what; what they
+/// can type suggests no answer, because the wrong one can be to pay twice.
+#[test]
+fn x3_a_call_that_nobody_knows_the_end_of_names_whom_to_ask() {
+    let bench = Bench::with("embedded:data", EXAMPLES);
+    let serving = bench.serve();
+    let provider = TcpListener::bind("127.0.0.1:0").unwrap();
+    let payments = format!("paymentsUrl=http://{}/refunds", provider.local_addr().unwrap());
+    // Takes the request, and hangs up instead of answering.
+    let provider = thread::spawn(move || {
+        let (stream, _) = provider.accept().unwrap();
+        until(&mut BufReader::new(stream), "idempotency-key: ").trim_end().to_owned()
+    });
+    let url = serving.url();
+    let words = ["run", "refund", "--input", "order=\"77\"", "--input", "amount=5", "--input"];
+    let mut command = bench.command(&[&words[..], &[&payments, "--url", &url]].concat());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let (mut stdout, mut stderr) = (BufReader::new(stdout), BufReader::new(stderr));
+    until(&mut stderr, "pay waits for outcome_unknown");
+    let sent = provider.join().unwrap();
+    let key = sent.split_once(": ").unwrap().1;
+    let first = until(&mut stderr, "first find out");
+    assert!(first.contains(&format!("(payments, Idempotency-Key {key})")), "{first}");
+    let line = until(&mut stderr, "curl -X POST");
+    assert!(line.contains(r#""action":"…""#) && line.contains("Idempotency-Key: "), "{line}");
+    let line = until(&mut stdout, "created, under the key");
+    let run = line.split(' ').nth(1).unwrap();
+    let shown = bench.typed(&["runs", "show", run]);
+    let shown = text(&shown.stdout);
+    assert!(shown.contains("outcome_unknown at pay: retry, complete, fail"), "{shown}");
+    assert!(shown.contains(&format!("payments, Idempotency-Key {key}")), "{shown}");
+    let found = r#"{"resumeValue":{"action":"complete","result":{"status":201}}}"#;
+    serving.answer(run, "pay", &bench.acme, found);
     until(&mut stdout, "run.completed");
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }

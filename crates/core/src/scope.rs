@@ -146,7 +146,7 @@ impl KeyGrammar {
     fn allows(self, c: char) -> bool {
         match self {
             Self::VisibleAscii => c.is_ascii_graphic(),
-            Self::UrlSafe => c.is_ascii_alphanumeric() || "-._~".contains(c),
+            Self::UrlSafe => c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '~'),
         }
     }
 

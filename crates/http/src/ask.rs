@@ -24,7 +24,7 @@ use crate::body::DoorBody;
 use crate::dialect::{Dialect, OnNoKey};
 use crate::execute::{Read, read};
 use crate::room::Share;
-use crate::settings::{Keyless, METHOD, PATH, QUERY, Settings};
+use crate::settings::{JsonBodies, Keyless, METHOD, PATH, QUERY, Settings};
 
 /// Which route matched, where somebody knows. It names the operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -222,7 +222,12 @@ fn route(parts: &Parts) -> Option<&str> {
 /// comes twice, counts byte by byte.
 fn asked(parts: &Parts, body: &Bytes, settings: &Settings) -> Asked {
     let asking = asking(parts, body);
-    if settings.reads_json && is_json(&parts.headers) {
+    let counts_by_meaning = match settings.json_bodies {
+        JsonBodies::None => false,
+        JsonBodies::AsSaid => is_json(&parts.headers),
+        JsonBodies::All => true,
+    };
+    if counts_by_meaning {
         return asking.later(settings.json.clone());
     }
     let raw = asking.by(settings.raw.clone());

@@ -54,6 +54,15 @@ pub enum Mode {
     Observe,
 }
 
+/// Which bodies are compared by their meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JsonBodies {
+    None,
+    /// Those whose headers say that they are JSON.
+    AsSaid,
+    All,
+}
+
 /// The settings of one route.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -63,7 +72,7 @@ pub struct Settings {
     pub(crate) keyless: Keyless,
     pub(crate) json: Method,
     pub(crate) raw: Method,
-    pub(crate) reads_json: bool,
+    pub(crate) json_bodies: JsonBodies,
     pub(crate) request_bytes_max: usize,
     pub(crate) response_bytes_max: usize,
     pub(crate) body_within: Duration,
@@ -94,7 +103,7 @@ pub struct SettingsBuilder {
     keyless: Option<Keyless>,
     ignored: Vec<Pointer>,
     query: bool,
-    reads_json: bool,
+    json_bodies: JsonBodies,
     request_bytes_max: usize,
     response_bytes_max: usize,
     body_within: Duration,
@@ -111,7 +120,7 @@ impl Settings {
             keyless: None,
             ignored: Vec::new(),
             query: true,
-            reads_json: true,
+            json_bodies: JsonBodies::AsSaid,
             request_bytes_max: BODY_BYTES_MAX,
             response_bytes_max: BODY_BYTES_MAX,
             body_within: BODY_WITHIN,
@@ -170,7 +179,13 @@ impl SettingsBuilder {
     /// Whether JSON bodies are compared by their meaning; they are by default. Otherwise, and for
     /// every other kind of body, the bytes are compared.
     pub const fn json(mut self, by_meaning: bool) -> Self {
-        self.reads_json = by_meaning;
+        self.json_bodies = if by_meaning { JsonBodies::AsSaid } else { JsonBodies::None };
+        self
+    }
+
+    /// Takes every body for JSON, whatever its headers say: for a door that reads nothing else.
+    pub const fn all_json(mut self) -> Self {
+        self.json_bodies = JsonBodies::All;
         self
     }
 
@@ -233,7 +248,7 @@ impl SettingsBuilder {
             keyless,
             json: Method::new(Algorithm::Json, json),
             raw: Method::new(Algorithm::Raw, raw),
-            reads_json: self.reads_json,
+            json_bodies: self.json_bodies,
             request_bytes_max: self.request_bytes_max,
             response_bytes_max: self.response_bytes_max,
             body_within: self.body_within,

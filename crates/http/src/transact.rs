@@ -8,8 +8,8 @@
 use std::time::Instant;
 
 use bytes::Bytes;
+use http::Response;
 use http::request::Parts;
-use http::{Request, Response};
 use http_body::Body;
 use onetake_core::{Ask, Key, Operation, Outcome, Scope};
 use onetake_engine::{Answer, Doc, Effects, Engine, Journal, Need, Place, RunError, Update, View};
@@ -18,12 +18,12 @@ use crate::ask;
 use crate::idempotency::Idempotency;
 use crate::reply::{self, Said};
 use crate::room::Share;
-use crate::walk::{has_new_keys_left, unidentified};
+use crate::walk::has_new_keys_left;
 
 /// A request that was read whole.
 #[derive(Debug)]
-pub struct WholeRequest {
-    parts: Parts,
+pub struct WholeRequest<'r> {
+    parts: &'r Parts,
     body: Bytes,
     scope: Scope,
     ask: Option<Ask>,
@@ -31,11 +31,11 @@ pub struct WholeRequest {
     _taken: Share,
 }
 
-impl WholeRequest {
+impl WholeRequest<'_> {
     /// Its head.
     #[must_use]
     pub const fn parts(&self) -> &Parts {
-        &self.parts
+        self.parts
     }
 
     /// Its body.
@@ -64,70 +64,40 @@ impl WholeRequest {
 }
 
 impl Idempotency {
-    /// Reads a request whole, with its key, if it carries one.
+    /// Reads a request whole, with its key, if it carries one; for a door that knows who asks, and
+    /// what that is called.
     ///
     /// # Errors
     /// The response to a request that cannot be read; it is never remembered.
     ///
     /// # Cancel safety
     /// Nothing has happened when it is dropped.
-    pub async fn read<B>(&self, request: Request<B>) -> Result<WholeRequest, Response<Bytes>>
-    where
-        B: Body<Data = Bytes> + Send,
-    {
-        let (parts, body) = request.into_parts();
-        match self.scope(&parts) {
-            Some(scope) => self.read_parts(parts, body, scope, self.operation.clone()).await,
-            None => Err(reply::refuse(&unidentified(), &self.settings.dialect)),
-        }
-    }
-
-    /// The same for a door that knows who asks, and what that is called.
-    ///
-    /// # Errors
-    /// The response to a request that cannot be read; it is never remembered.
-    ///
-    /// # Cancel safety
-    /// Nothing has happened when it is dropped.
-    pub async fn read_as<B>(
+    pub async fn read<'r, B>(
         &self,
-        request: Request<B>,
-        scope: Scope,
-        operation: Operation,
-    ) -> Result<WholeRequest, Response<Bytes>>
-    where
-        B: Body<Data = Bytes> + Send,
-    {
-        let (parts, body) = request.into_parts();
-        self.read_parts(parts, body, scope, Some(operation)).await
-    }
-
-    async fn read_parts<B>(
-        &self,
-        parts: Parts,
+        parts: &'r Parts,
         body: B,
         scope: Scope,
-        operation: Option<Operation>,
-    ) -> Result<WholeRequest, Response<Bytes>>
+        operation: Operation,
+    ) -> Result<WholeRequest<'r>, Response<Bytes>>
     where
         B: Body<Data = Bytes> + Send,
     {
         let settings = &*self.settings;
         let refuse = |refused: &_| reply::refuse(refused, &settings.dialect);
-        let keyed = ask::keyed(&parts, settings).map_err(|refused| refuse(&refused))?;
+        let keyed = ask::keyed(parts, settings).map_err(|refused| refuse(&refused))?;
         ask::announced(&body, settings.request_bytes_max).map_err(|refused| refuse(&refused))?;
         let mut taken = self.room.share(scope.tenant());
         let read = ask::body(body, settings, &mut taken).await;
         let body = read.map_err(|(refused, _)| refuse(&refused))?;
-        let asked = |keyed| ask::ask(&parts, &body, keyed, (scope.clone(), operation), settings);
-        let ask = keyed.map(asked);
+        let named = (scope.clone(), Some(operation));
+        let ask = keyed.map(|keyed| ask::ask(parts, &body, keyed, named, settings));
         let ask = ask.transpose().map_err(|refused| refuse(&refused))?;
         Ok(WholeRequest { parts, body, scope, ask, _taken: taken })
     }
 
     /// The answer to `request` if it was answered before, from memory alone. `None` says nothing.
     #[must_use]
-    pub fn known(&self, request: &WholeRequest) -> Option<Response<Bytes>> {
+    pub fn known(&self, request: &WholeRequest<'_>) -> Option<Response<Bytes>> {
         let known = self.walk.at_hand(request.ask.as_ref()?)?;
         Some(self.said(known))
     }
@@ -144,7 +114,7 @@ impl Idempotency {
     pub async fn commit<S, F>(
         &self,
         engine: &Engine<S>,
-        request: &WholeRequest,
+        request: &WholeRequest<'_>,
         anchor: &Doc,
         places: Vec<Place>,
         compute: F,

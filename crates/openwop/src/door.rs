@@ -135,8 +135,12 @@ impl<S: Journal> Door<S> {
     /// conformance are there as well, behind the same gate.
     #[must_use]
     pub fn new(host: Host<S>, gate: Gate, has_seams: bool) -> Self {
-        let settings = Settings::builder(Dialect::openwop()).request_bytes_max(REQUEST_BYTES_MAX);
-        let settings = settings.build().expect("invariant: the contract's settings are in bounds");
+        // Every body here is JSON, whether it says so or not, and counts by its meaning.
+        let settings = Settings::builder(Dialect::openwop()).all_json();
+        let settings = settings
+            .request_bytes_max(REQUEST_BYTES_MAX)
+            .build()
+            .expect("invariant: the contract's settings are in bounds");
         let idempotency = Idempotency::by_extension(host.engine().clone()).with(settings);
         let documents = Documents::of(&host);
         Self { host, gate, idempotency, documents, has_seams }
@@ -170,7 +174,8 @@ impl<S: Journal> Door<S> {
     where
         B: Body<Data = Bytes> + Send,
     {
-        match self.answered(request, peer).await {
+        let (parts, body) = request.into_parts();
+        match self.answered(&parts, body, peer).await {
             Ok(response) => response,
             Err(reply) => reply.into_response(),
         }
@@ -178,13 +183,14 @@ impl<S: Journal> Door<S> {
 
     async fn answered<B>(
         &self,
-        request: Request<B>,
+        parts: &Parts,
+        body: B,
         peer: IpAddr,
     ) -> Result<Response<ReplyBody>, Reply>
     where
         B: Body<Data = Bytes> + Send,
     {
-        let found = Route::of(request.method(), request.uri().path());
+        let found = Route::of(&parts.method, parts.uri.path());
         let found = found.map_err(|none| unrouted(&none));
         let scope = match &found {
             Ok(route) => route.scope(),
@@ -192,24 +198,32 @@ impl<S: Journal> Door<S> {
             Err(_) => Some(""),
         };
         let caller = match scope {
-            Some(scope) => Some(self.admit(&request, peer, scope).await?),
+            Some(scope) => Some(self.admit(parts, peer, scope).await?),
             None => None,
         };
         let route = found?;
         if matches!(route, Route::ConcurrentClaim | Route::SimulatePartition) && !self.has_seams {
-            return Err(Reply::not_found("not_found", "there is nothing at this path"));
+            return Err(nothing());
         }
-        self.routed(route, request, caller).await
+        // Most requests repeat a known one, and what they need is small: the rest has a place of
+        // its own, or every request would be as large as the largest.
+        let Some(caller) = caller else {
+            return Box::pin(self.open(route, parts, body)).await;
+        };
+        let Some(operation) = route.operation() else {
+            return Box::pin(self.looked(route, parts, &caller)).await;
+        };
+        let whole = self.read(parts, body, &caller, operation).await?;
+        // What was answered before was checked before.
+        match self.known(&whole) {
+            Some(known) => Ok(known),
+            None => Box::pin(self.changed(route, &whole, &caller)).await,
+        }
     }
 
     /// Finds out who asks, and whether they may.
-    async fn admit<B>(
-        &self,
-        request: &Request<B>,
-        peer: IpAddr,
-        scope: &str,
-    ) -> Result<Caller, Reply> {
-        let admitted = self.gate.admit(request.headers(), peer).await;
+    async fn admit(&self, parts: &Parts, peer: IpAddr, scope: &str) -> Result<Caller, Reply> {
+        let admitted = self.gate.admit(&parts.headers, peer).await;
         let identity = admitted.map_err(unverified)?;
         if !scope.is_empty() && !identity.may(scope) {
             let text = "the credential does not have the scope that this needs";
@@ -218,54 +232,54 @@ impl<S: Journal> Door<S> {
         Ok(Caller::of(&identity))
     }
 
+    /// Answers what is open to everybody, and to whoever holds a token.
     #[allow(clippy::wildcard_enum_match_arm, reason = "the others are answered elsewhere")]
-    async fn routed<B>(
+    async fn open<B>(
         &self,
         route: Route,
-        request: Request<B>,
-        caller: Option<Caller>,
+        parts: &Parts,
+        body: B,
     ) -> Result<Response<ReplyBody>, Reply>
     where
         B: Body<Data = Bytes> + Send,
     {
         let operation = route.operation();
-        let nothing = || Reply::not_found("not_found", "there is nothing at this path");
-        let Some(caller) = caller else {
-            return match route {
-                Route::Discovery => Ok(self.documents.discovery()),
-                Route::OpenApi => Ok(self.documents.openapi()),
-                Route::InspectToken(token) => Ok(self.inspect(&token).await?.into_response()),
-                Route::ResolveToken(token) => {
-                    let claims = self.claims(&token).await?;
-                    let caller = Caller { tenant: claims.0, name: None, may_answer: true };
-                    let operation = operation.ok_or_else(nothing)?;
-                    let whole = self.read(request, &caller, operation).await?;
-                    self.resolve_by_token(&whole, claims.1).await
-                }
-                _ => Err(nothing()),
-            };
-        };
-        let Some(operation) = operation else {
-            return self.looked(route, request.into_parts().0, &caller).await;
-        };
-        let whole = self.read(request, &caller, operation).await?;
-        // What was answered before was checked before.
-        if let Some(known) = self.known(&whole) {
-            return Ok(known);
-        }
         match route {
-            Route::CreateRun => self.create(&whole, &caller).await,
-            Route::Cancel(run) => self.cancel(&whole, &caller, &run).await,
-            Route::BulkCancel => self.bulk_cancel(&whole, &caller).await,
-            Route::Pause(run) => self.pause(&whole, &caller, &run).await,
-            Route::Resume(run) => self.resume(&whole, &caller, &run).await,
-            Route::Fork(run) => self.fork(&whole, &caller, &run).await,
-            Route::Resolve { run, node, .. } => self.resolve(&whole, &caller, &run, &node).await,
-            Route::RegisterWebhook => self.register(&whole, &caller).await,
-            Route::DeleteWebhook(id) => self.unregister(&whole, &caller, &id).await,
-            Route::ConcurrentClaim => self.concurrent_claim(whole.body(), &caller).await,
+            Route::Discovery => Ok(self.documents.discovery()),
+            Route::OpenApi => Ok(self.documents.openapi()),
+            Route::InspectToken(token) => Ok(self.inspect(&token).await?.into_response()),
+            Route::ResolveToken(token) => {
+                let claims = self.claims(&token).await?;
+                let caller = Caller { tenant: claims.0, name: None, may_answer: true };
+                let operation = operation.ok_or_else(nothing)?;
+                let whole = self.read(parts, body, &caller, operation).await?;
+                self.resolve_by_token(&whole, claims.1).await
+            }
+            _ => Err(nothing()),
+        }
+    }
+
+    /// Answers whoever changes something.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "the others are answered elsewhere")]
+    async fn changed(
+        &self,
+        route: Route,
+        whole: &WholeRequest<'_>,
+        caller: &Caller,
+    ) -> Result<Response<ReplyBody>, Reply> {
+        match route {
+            Route::CreateRun => self.create(whole, caller).await,
+            Route::Cancel(run) => self.cancel(whole, caller, &run).await,
+            Route::BulkCancel => self.bulk_cancel(whole, caller).await,
+            Route::Pause(run) => self.pause(whole, caller, &run).await,
+            Route::Resume(run) => self.resume(whole, caller, &run).await,
+            Route::Fork(run) => self.fork(whole, caller, &run).await,
+            Route::Resolve { run, node, .. } => self.resolve(whole, caller, &run, &node).await,
+            Route::RegisterWebhook => self.register(whole, caller).await,
+            Route::DeleteWebhook(id) => self.unregister(whole, caller, &id).await,
+            Route::ConcurrentClaim => self.concurrent_claim(whole.body(), caller).await,
             Route::SimulatePartition => Self::simulate_partition(whole.body()),
-            _ => Err(Reply::not_found("not_found", "there is nothing at this path")),
+            _ => Err(nothing()),
         }
     }
 
@@ -274,45 +288,43 @@ impl<S: Journal> Door<S> {
     async fn looked(
         &self,
         route: Route,
-        parts: Parts,
+        parts: &Parts,
         caller: &Caller,
     ) -> Result<Response<ReplyBody>, Reply> {
         match route {
             Route::ListWorkflows => Ok(self.workflows().into_response()),
             Route::ListWebhooks => Ok(self.webhooks(caller).await?.into_response()),
             Route::Workflow(id) => Ok(self.workflow(&id)?.into_response()),
-            Route::ListRuns => Ok(self.list(&parts, caller).await?.into_response()),
+            Route::ListRuns => Ok(self.list(parts, caller).await?.into_response()),
             Route::Run(run) => Ok(self.look(caller, &run).await?.into_response()),
-            Route::Events(run) => self.events(&parts, caller, &run).await,
-            Route::Poll(run) => Ok(self.poll(&parts, caller, &run).await?.into_response()),
-            _ => Err(Reply::not_found("not_found", "there is nothing at this path")),
+            Route::Events(run) => self.events(parts, caller, &run).await,
+            Route::Poll(run) => Ok(self.poll(parts, caller, &run).await?.into_response()),
+            _ => Err(nothing()),
         }
     }
 
     /// Reads a request that changes something, with its key.
-    async fn read<B>(
+    async fn read<'r, B>(
         &self,
-        mut request: Request<B>,
+        parts: &'r Parts,
+        body: B,
         caller: &Caller,
         operation: &'static str,
-    ) -> Result<WholeRequest, Reply>
+    ) -> Result<WholeRequest<'r>, Reply>
     where
         B: Body<Data = Bytes> + Send,
     {
-        // Every body here is JSON, whether it says so or not, and counts by its meaning.
-        let json = HeaderValue::from_static("application/json");
-        request.headers_mut().insert(header::CONTENT_TYPE, json);
         // W10: keys are the tenant's, whoever of it asks.
         let scope = Scope::tenant_wide(caller.tenant.clone());
         let operation = Operation::new(operation).expect("invariant: every one has a name");
-        let read = self.idempotency.read_as(request, scope, operation).await;
+        let read = self.idempotency.read(parts, body, scope, operation).await;
         read.map_err(|response| reply_of(&response))
     }
 
     /// Commits a change with its response, under the key of the request.
     async fn commit<F>(
         &self,
-        request: &WholeRequest,
+        request: &WholeRequest<'_>,
         anchor: &Doc,
         places: Vec<Place>,
         compute: F,
@@ -341,7 +353,7 @@ impl<S: Journal> Door<S> {
     }
 
     /// The answer to a request that was answered before, where that takes nothing but memory.
-    fn known(&self, request: &WholeRequest) -> Option<Response<ReplyBody>> {
+    fn known(&self, request: &WholeRequest<'_>) -> Option<Response<ReplyBody>> {
         let mut known = self.idempotency.known(request)?;
         name_record(&mut known, request);
         Some(known.map(whole))
@@ -351,7 +363,7 @@ impl<S: Journal> Door<S> {
     /// refuses changes nothing.
     async fn act<T, A, R>(
         &self,
-        request: &WholeRequest,
+        request: &WholeRequest<'_>,
         caller: &Caller,
         run: &str,
         act: A,
@@ -422,7 +434,7 @@ impl<S: Journal> Host<S> {
 }
 
 /// Says what the contract calls the record of the key, where there is one (W10).
-fn name_record(response: &mut Response<Bytes>, request: &WholeRequest) {
+fn name_record(response: &mut Response<Bytes>, request: &WholeRequest<'_>) {
     let Some((key, operation)) = request.key().zip(request.operation()) else { return };
     let (tenant, operation) = (request.scope().tenant().as_str(), operation.as_str());
     let name = digest_of(&[tenant, ":", operation, ":", key.as_str()]);
@@ -434,9 +446,13 @@ pub(crate) fn no_run() -> Reply {
     Reply::not_found("run_not_found", "there is no such run")
 }
 
+fn nothing() -> Reply {
+    Reply::not_found("not_found", "there is nothing at this path")
+}
+
 fn unrouted(none: &NoRoute) -> Reply {
     match none {
-        NoRoute::NotFound => Reply::not_found("not_found", "there is nothing at this path"),
+        NoRoute::NotFound => nothing(),
         NoRoute::MethodNotAllowed(allow) => {
             let status = StatusCode::METHOD_NOT_ALLOWED;
             Reply::error(status, "method_not_allowed", "this path has other methods")

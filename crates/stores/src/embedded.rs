@@ -338,7 +338,8 @@ impl Slots for Embedded {
     fn at_hand(&self, slot: &Slot) -> Option<Stamped<Arc<Record>>> {
         let shared = self.shared();
         shared.alive().ok()?;
-        shared.front.at_hand(slot, shared.clock.now()).map(|record| self.stamp(record))
+        let now = shared.clock.now();
+        shared.front.at_hand(slot, now).map(|value| Stamped { now, value })
     }
 
     async fn read(&self, slot: &Slot) -> Reply<Option<Arc<Record>>> {

@@ -253,7 +253,7 @@ impl Admin {
             Some(token) => (token, None),
             None => (Token::in_file(&token_path)?, Some(std::path::absolute(&token_path)?)),
         };
-        let listener = bind(config.admin.listen).await?;
+        let listener = bind(config.admin.listen, "--admin-listen").await?;
         let address = listener.local_addr()?;
         let guard = Guard::new(token, Hosts::of(address, &args.admin_hosts));
         let file = AdminFile { url: url_of(address), pid: std::process::id(), token_file };
@@ -280,7 +280,7 @@ impl Data {
         let (is_shared, gate) = (matches!(parts.gate, Gate::Anonymous(_)), parts.gate.clone());
         let (buffered, limits) = (parts.buffered_bytes_max, parts.new_keys_per_minute.clone());
         let gateway = Gateway::new(engine.clone(), parts, routes)?;
-        let listener = bind(config.server.listen).await?;
+        let listener = bind(config.server.listen, "--listen").await?;
         let url = url_of(listener.local_addr()?);
         let (mut host, mut openwop) = (None, None);
         if let Some(hosted) = &config.openwop {
@@ -295,9 +295,10 @@ impl Data {
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener> {
+/// Listens on `address`, which `option` can set to another.
+async fn bind(address: SocketAddr, option: &str) -> Result<TcpListener> {
     let listener = TcpListener::bind(address).await;
-    listener.with_context(|| format!("cannot listen on {address}"))
+    listener.with_context(|| format!("cannot listen on {address} (`{option}` names another)"))
 }
 
 /// Where a client on this machine reaches `address`.

@@ -130,6 +130,8 @@ fn add(args: &Args, new: &Add) -> Result<Exit> {
     })?;
     if is_new && !args.json {
         eprintln!("made the file {}", args.config.display());
+    } else if !args.json {
+        eprintln!("a running gateway takes it within seconds");
     }
     note(args);
     Ok(Exit::Done)

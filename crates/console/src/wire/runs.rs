@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// JSON that an operator may read and a log may not.
-#[derive(Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct VeiledJson(pub Value);
 
@@ -146,6 +146,9 @@ pub struct Waits {
     /// What can be said, where that is a choice.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<String>,
+    /// What it says about it, such as whom to ask.
+    #[serde(default)]
+    pub data: VeiledJson,
     /// Since when, on the store's clock.
     pub since_ms: u64,
     /// Until when, where there is an end.

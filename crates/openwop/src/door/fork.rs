@@ -35,7 +35,7 @@ struct Place<'r> {
 impl<S: Journal> Door<S> {
     pub(super) async fn fork(
         &self,
-        request: &WholeRequest,
+        request: &WholeRequest<'_>,
         caller: &Caller,
         source: &str,
     ) -> Result<Response<ReplyBody>, Reply> {
@@ -87,7 +87,7 @@ impl<S: Journal> Door<S> {
 
     async fn begin_fork(
         &self,
-        request: &WholeRequest,
+        request: &WholeRequest<'_>,
         caller: &Caller,
         source: &RunKey,
         place: &Place<'_>,

@@ -26,7 +26,7 @@ impl<S: Journal> Door<S> {
     /// Creates a run: its record, its first step and the response are one commit.
     pub(super) async fn create(
         &self,
-        request: &WholeRequest,
+        request: &WholeRequest<'_>,
         caller: &Caller,
     ) -> Result<Response<ReplyBody>, Reply> {
         let asked = CreateRun::read(request.body()).map_err(Reply::invalid)?;
@@ -104,7 +104,7 @@ impl<S: Journal> Door<S> {
     /// Answers without a change; what is final is kept under the key.
     pub(super) async fn answer_only(
         &self,
-        request: &WholeRequest,
+        request: &WholeRequest<'_>,
         caller: &Caller,
         reply: Reply,
     ) -> Response<ReplyBody> {
@@ -143,7 +143,7 @@ impl<S: Journal> Door<S> {
 
     pub(super) async fn cancel(
         &self,
-        request: &WholeRequest,
+        request: &WholeRequest<'_>,
         caller: &Caller,
         run: &str,
     ) -> Result<Response<ReplyBody>, Reply> {
@@ -158,7 +158,7 @@ impl<S: Journal> Door<S> {
 
     pub(super) async fn bulk_cancel(
         &self,
-        request: &WholeRequest,
+        request: &WholeRequest<'_>,
         caller: &Caller,
     ) -> Result<Response<ReplyBody>, Reply> {
         let asked: BulkCancel = ask::body(request.body()).map_err(Reply::invalid)?;
@@ -219,7 +219,7 @@ impl<S: Journal> Door<S> {
 
     pub(super) async fn pause(
         &self,
-        request: &WholeRequest,
+        request: &WholeRequest<'_>,
         caller: &Caller,
         run: &str,
     ) -> Result<Response<ReplyBody>, Reply> {
@@ -243,7 +243,7 @@ impl<S: Journal> Door<S> {
 
     pub(super) async fn resume(
         &self,
-        request: &WholeRequest,
+        request: &WholeRequest<'_>,
         caller: &Caller,
         run: &str,
     ) -> Result<Response<ReplyBody>, Reply> {

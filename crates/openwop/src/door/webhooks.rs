@@ -21,7 +21,7 @@ const TYPES_MAX: usize = 100;
 impl<S: Journal> Door<S> {
     pub(super) async fn register(
         &self,
-        request: &WholeRequest,
+        request: &WholeRequest<'_>,
         caller: &Caller,
     ) -> Result<Response<ReplyBody>, Reply> {
         let asked: RegisterWebhook = ask::body(request.body()).map_err(Reply::invalid)?;
@@ -97,7 +97,7 @@ impl<S: Journal> Door<S> {
 
     pub(super) async fn unregister(
         &self,
-        request: &WholeRequest,
+        request: &WholeRequest<'_>,
         caller: &Caller,
         id: &str,
     ) -> Result<Response<ReplyBody>, Reply> {

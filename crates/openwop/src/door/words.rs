@@ -19,7 +19,7 @@ impl<S: Journal> Door<S> {
     /// Hears a word for a node, from somebody with a credential.
     pub(super) async fn resolve(
         &self,
-        request: &WholeRequest,
+        request: &WholeRequest<'_>,
         caller: &Caller,
         run: &str,
         node: &str,
@@ -31,7 +31,7 @@ impl<S: Journal> Door<S> {
     /// Hears a word from whoever holds a token.
     pub(super) async fn resolve_by_token(
         &self,
-        request: &WholeRequest,
+        request: &WholeRequest<'_>,
         claims: Claims,
     ) -> Result<Response<ReplyBody>, Reply> {
         if claims.intent == Intent::Inspect {
@@ -46,7 +46,7 @@ impl<S: Journal> Door<S> {
 
     async fn heard(
         &self,
-        request: &WholeRequest,
+        request: &WholeRequest<'_>,
         caller: &Caller,
         run: &str,
         (node, which): (&str, Option<&str>),
@@ -118,9 +118,10 @@ fn unheard(why: &NotHeard) -> Reply {
         NotHeard::Expired => {
             Reply::error(StatusCode::GONE, "interrupt_expired", "its time has passed")
         }
-        NotHeard::AlreadyResolved => {
-            Reply::conflict("interrupt_already_resolved", "the word has come before")
-        }
+        NotHeard::AlreadyResolved => Reply::conflict(
+            "interrupt_already_resolved",
+            "this was answered before, and the first answer counts",
+        ),
         NotHeard::Ended(status) => {
             let text = "the run ended without it";
             Reply::conflict("interrupt_cancelled", text).with("runStatus", status.as_str())

@@ -214,7 +214,9 @@ impl Api {
             return Trouble::Later { why, is_unsent: false };
         }
         let is_hosts = of("error").is_some() && of("message").is_some();
-        let message = if is_hosts {
+        let message = if status == StatusCode::UNAUTHORIZED && self.credential.is_none() {
+            "the host wants to know who asks: set ONETAKE_API_KEY to an API key".to_owned()
+        } else if is_hosts {
             of("message").unwrap_or_default()
         } else if matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) {
             let base = &self.base;

@@ -8,13 +8,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::api::{part, run_path};
-use crate::events;
+use crate::events::{self, OUTCOME_UNKNOWN};
 use crate::out::{span, tame};
 
 /// The most nodes that are shown; those before them have long ended.
 const SHOWN_MAX: usize = 16;
 /// What turns while something is under way.
 const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+
+/// What can be said of a call that nobody knows the end of.
+const CHOICE: &str = r#"  it did:           {"action":"complete","result":{…}}, what the node gives
+  it did not:       {"action":"retry"}
+  nobody can tell:  {"action":"fail"}"#;
 
 /// Where a node stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +48,63 @@ struct Line {
 pub(super) struct Asked {
     node: String,
     kind: String,
+    key: String,
     data: Value,
+}
+
+impl Asked {
+    /// Whether more than one must agree.
+    fn is_vote(&self) -> bool {
+        self.data.get("requiredApprovals").and_then(Value::as_u64).is_some_and(|count| count > 1)
+    }
+
+    fn list(&self, name: &str) -> impl Iterator<Item = &Value> {
+        self.data.get(name).and_then(Value::as_array).into_iter().flatten()
+    }
+
+    fn actions(&self) -> Vec<&str> {
+        self.list("actions").filter_map(Value::as_str).collect()
+    }
+
+    /// A word that would do; of what only a person knows there are dots, which a host refuses.
+    fn word(&self) -> Value {
+        let actions = self.actions();
+        match (self.kind.as_str(), actions.first()) {
+            // To say the wrong thing here can be to pay twice, so nothing is suggested.
+            _ if self.key == OUTCOME_UNKNOWN => json!({"action": "…"}),
+            ("clarification", _) => {
+                let names =
+                    self.list("questions").filter_map(|one| one.get("id").unwrap_or(one).as_str());
+                let answers = names.map(|name| (name.to_owned(), json!("…")));
+                json!({"answers": answers.collect::<serde_json::Map<_, _>>()})
+            }
+            (_, Some(action)) => json!({"action": action}),
+            ("approval", None) => json!({"action": "accept"}),
+            (_, None) => json!({}),
+        }
+    }
+
+    /// What is asked, and what can be said.
+    fn question(&self) -> String {
+        let (node, what) = (&self.node, events::awaited(&self.kind, &self.key));
+        if self.key == OUTCOME_UNKNOWN {
+            let whom = match events::doubtful(&self.key, &self.data) {
+                whom if whom.is_empty() => "its provider".to_owned(),
+                whom => whom,
+            };
+            return format!(
+                "{node} waits for {what}: the call may or may not have taken effect\n\
+                 first find out ({whom}), then say one of these:\n{CHOICE}"
+            );
+        }
+        let title = self.data.get("title").and_then(Value::as_str);
+        let title = title.map(|title| format!(": {title}")).unwrap_or_default();
+        let others = match self.actions().get(1..) {
+            Some(others) if !others.is_empty() => format!(" (or {})", others.join(", ")),
+            Some(_) | None => String::new(),
+        };
+        format!("{node} waits for {what}{title}\nto answer{others}:")
+    }
 }
 
 /// What is known of a run.
@@ -121,9 +182,10 @@ impl Board {
     }
 
     fn ask(&mut self, node: &str, payload: &Value) -> Asked {
-        let kind = payload.get("kind").and_then(Value::as_str).unwrap_or_default();
+        let of = |name: &str| payload.get(name).and_then(Value::as_str).unwrap_or_default();
+        let (kind, key) = (of("kind"), of("key").to_owned());
         let data = payload.get("data").cloned().unwrap_or(Value::Null);
-        let asked = Asked { node: node.to_owned(), kind: kind.to_owned(), data };
+        let asked = Asked { node: node.to_owned(), kind: kind.to_owned(), key, data };
         match kind {
             "approval" => "waiting-approval",
             "clarification" => "waiting-input",
@@ -136,36 +198,25 @@ impl Board {
         asked
     }
 
-    /// What to type to give the word that is asked for, at the host at `base`.
-    pub(super) fn answer(&self, asked: &Asked, base: &str, has_credential: bool) -> String {
-        let of = |name: &str| asked.data.get(name).and_then(Value::as_array);
-        let actions: Vec<&str> =
-            of("actions").into_iter().flatten().filter_map(Value::as_str).collect();
-        let questions = of("questions").into_iter().flatten();
-        let names = questions.filter_map(|one| one.get("id").unwrap_or(one).as_str());
-        let value = match (asked.kind.as_str(), actions.first()) {
-            ("clarification", _) => {
-                let answers = names.map(|name| (name.to_owned(), json!("…")));
-                json!({"answers": answers.collect::<serde_json::Map<_, _>>()})
-            }
-            (_, Some(action)) => json!({"action": action}),
-            ("approval", None) => json!({"action": "accept"}),
-            (_, None) => json!({}),
-        };
-        let body = json!({ "resumeValue": value }).to_string().replace('\'', r"'\''");
+    /// What to type to give the word that is asked for, at the host at `base`; under `key`, which
+    /// makes typing it twice harmless.
+    pub(super) fn answer(
+        &self,
+        asked: &Asked,
+        base: &str,
+        has_credential: bool,
+        key: &str,
+    ) -> String {
         let place = format!("{}/interrupts/{}", run_path(&self.run), part(&asked.node));
-        let header = " -H \"Authorization: Bearer $ONETAKE_API_KEY\"";
-        let key = if has_credential { header } else { "" };
-        let title = asked.data.get("title").and_then(Value::as_str).map(tame);
-        let title = title.map(|title| format!(": {title}")).unwrap_or_default();
-        let others = match actions.get(1..) {
-            Some(others) if !others.is_empty() => format!(" (or {})", tame(&others.join(", "))),
-            Some(_) | None => String::new(),
-        };
-        let (kind, node) = (tame(&asked.kind), tame(&asked.node));
+        let credential =
+            if has_credential { " -H \"Authorization: Bearer $ONETAKE_API_KEY\"" } else { "" };
+        // Whoever votes passes the line on to the next voter, who must not be taken for the first.
+        let key =
+            if asked.is_vote() { String::new() } else { format!(" -H 'Idempotency-Key: {key}'") };
+        let body = json!({ "resumeValue": asked.word() }).to_string().replace('\'', r"'\''");
         format!(
-            "{node} waits for {kind}{title}\nto answer{others}:\n\
-             curl -X POST {base}{place}{key} -d '{}'",
+            "{}\ncurl -X POST {base}{place}{credential}{key} -d '{}'",
+            tame(&asked.question()),
             tame(&body)
         )
     }
@@ -275,15 +326,35 @@ mod tests {
         assert_eq!(board.status(), "waiting-approval");
         let expected = "the gate waits for approval: Pay?\nto answer (or reject):\n\
             curl -X POST http://h:1/v1/runs/run-1/interrupts/the%20gate \
-            -H \"Authorization: Bearer $ONETAKE_API_KEY\" \
+            -H \"Authorization: Bearer $ONETAKE_API_KEY\" -H 'Idempotency-Key: k' \
             -d '{\"resumeValue\":{\"action\":\"accept\"}}'";
-        assert_eq!(board.answer(&asked, "http://h:1", true), expected);
+        assert_eq!(board.answer(&asked, "http://h:1", true, "k"), expected);
         let questions = json!({"questions": [{"id": "q1"}, "q2"]});
-        let open = Asked { node: "ask".into(), kind: "clarification".into(), data: questions };
-        let answer = board.answer(&open, "http://h:1", false);
+        let (node, kind, key) = ("ask".into(), "clarification".into(), "ask".into());
+        let open = Asked { node, kind, key, data: questions };
+        let answer = board.answer(&open, "http://h:1", false, "k");
         assert!(answer.ends_with(r#"-d '{"resumeValue":{"answers":{"q1":"…","q2":"…"}}}'"#));
+        let data = json!({"requiredApprovals": 2});
+        let vote = Asked { data, ..asked };
+        assert!(!board.answer(&vote, "http://h:1", false, "k").contains("Idempotency-Key"));
         board.hear(&event(1, "node.resumed", "the gate", &json!({})));
         assert_eq!((board.status(), board.asked.len()), ("running", 0));
+    }
+
+    /// To say the wrong thing of an unknown outcome can be to pay twice.
+    #[test]
+    fn nothing_is_suggested_where_nobody_knows_what_happened() {
+        let mut board = Board::new("run-1", "orders");
+        let data = json!({"provider": "bank", "idempotencyKey": "ow-1", "message": "m"});
+        let asked = json!({"kind": "custom", "key": OUTCOME_UNKNOWN, "data": data});
+        let asked = board.hear(&event(0, "interrupt.requested", "pay", &asked)).unwrap();
+        let expected = format!(
+            "pay waits for outcome_unknown: the call may or may not have taken effect\n\
+             first find out (bank, Idempotency-Key ow-1), then say one of these:\n{CHOICE}\n\
+             curl -X POST http://h:1/v1/runs/run-1/interrupts/pay -H 'Idempotency-Key: k' -d {}",
+            r#"'{"resumeValue":{"action":"…"}}'"#
+        );
+        assert_eq!(board.answer(&asked, "http://h:1", false, "k"), expected);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use anyhow::Result;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use uuid::Uuid;
 
 use super::api::{Api, Trouble, pause};
 use super::board::Board;
@@ -60,7 +61,9 @@ pub(super) async fn follow(api: &Api, run: &str, workflow: &str, screen: Screen)
                     latest = Instant::now();
                     screen.event(&event);
                     if let Some(asked) = board.hear(&event) {
-                        screen.note(&board.answer(&asked, api.base(), api.has_credential()));
+                        let key = Uuid::now_v7().to_string();
+                        let words = board.answer(&asked, api.base(), api.has_credential(), &key);
+                        screen.note(&words);
                     }
                 }
                 Some(Heard::Trouble(why)) => screen.note(&format!("{why}; connecting again")),

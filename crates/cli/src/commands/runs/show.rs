@@ -5,6 +5,7 @@
 use onetake_console::wire::{CancelDone, NodeRow, RunFailure, RunRow, RunShown, RunsPage};
 use serde_json::Value;
 
+use crate::events;
 use crate::out::{lines, span, table, tame};
 
 /// A page of runs.
@@ -39,6 +40,8 @@ pub(super) fn run(shown: &RunShown) -> String {
     add("error", shown.error.as_ref().map(failure));
     add("reason", shown.reason.as_deref().map(tame));
     add("waits for", waits(shown));
+    let doubt = shown.waits.as_ref().map(|waits| events::doubtful(&waits.key, &waits.data.0));
+    add("find out at", doubt.filter(|doubt| !doubt.is_empty()).map(|doubt| tame(&doubt)));
     add("part of", shown.parent.as_deref().map(tame));
     add("its runs", joined(&shown.children));
     add("tags", joined(&shown.tags));
@@ -65,7 +68,8 @@ fn node(row: &NodeRow, now_ms: u64) -> [String; 5] {
 
 fn waits(shown: &RunShown) -> Option<String> {
     let waits = shown.waits.as_ref()?;
-    let (kind, node) = (tame(&waits.kind), tame(&waits.node));
+    let kind = tame(events::awaited(&waits.kind, &waits.key));
+    let node = tame(&waits.node);
     let choice = joined(&waits.actions).map(|words| format!(": {words}")).unwrap_or_default();
     let end = waits.until_ms.map(|end| {
         let left = span(end.saturating_sub(shown.now_ms));
