@@ -6,7 +6,8 @@
 //! fingerprinting.
 //!
 //! Most retries repeat a request byte by byte. So a fingerprint in memory also knows the digest of
-//! a whole request that has it: whoever sends just that again need not be read for its meaning.
+//! a whole request that has it, once somebody has asked again: whoever sends just that need not be
+//! read for its meaning.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -248,7 +249,8 @@ impl Asked {
             let unmade = self.content.as_deref().zip(self.method.clone());
             let (content, method) = unmade.expect("invariant: made, or to be made of content");
             if let Ok(digest) = digest(content, &method) {
-                let known = self.whole().map_or_else(OnceLock::new, |whole| (*whole).into());
+                // Most requests never come again, so it is hashed as a whole by the first that does.
+                let known = self.whole.get().map_or_else(OnceLock::new, |whole| (*whole).into());
                 return Fingerprint { method, digest, known };
             }
             let method = method.of_bytes();
@@ -476,8 +478,9 @@ mod tests {
         };
         let first = ask(r#"{"a":1,"b":2}"#, "x");
         let stored = first.fingerprint().clone();
-        assert!(stored.known.get().is_some(), "whoever made it knows what it is made of");
+        assert!(stored.known.get().is_none(), "nobody has asked again");
         assert!(ask(r#"{"a":1,"b":2}"#, "x").is_same(&stored));
+        assert_eq!(stored.known.get(), first.whole(), "whoever comes again makes it known");
         assert!(ask(r#"{"b":2,"a":1.0}"#, "x").is_same(&stored), "the same meaning");
         assert!(!ask(r#"{"a":1,"b":2}"#, "y").is_same(&stored));
         assert!(!ask(r#"{"a":1,"b":3}"#, "x").is_same(&stored));

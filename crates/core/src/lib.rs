@@ -53,7 +53,7 @@ pub use code::Code;
 pub use decide::{Ask, Decision, Grounds, decide};
 pub use finality::{Finality, StatusRules};
 pub use fingerprint::{Algorithm, Asked, Asking, Filters, Fingerprint, Method, TooManyFilters};
-pub use outcome::{Header, Outcome, Status};
+pub use outcome::{FieldName, Header, Outcome, Status};
 pub use pointer::{POINTER_STEPS_MAX, Pointer, PointerError};
 pub use policy::{OnInFlight, OnLiveMismatch, OnUnknown, Policy, PolicyBuilder, PolicyError};
 pub use record::{

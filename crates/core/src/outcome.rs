@@ -3,7 +3,9 @@
 //! An [`Outcome`] is bytes and a few numbers; it knows no wire format and no type of the user's. A
 //! door turns it into a response or a value and back.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::Deref;
 
 use bytes::Bytes;
 
@@ -35,11 +37,58 @@ impl Status {
     }
 }
 
+/// The name of a header, lower case. One that many responses have takes no memory of its own.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FieldName(Cow<'static, str>);
+
+/// Names that many responses have.
+const COMMON: [&str; 16] = [
+    "content-type",
+    "date",
+    "via",
+    "location",
+    "etag",
+    "server",
+    "vary",
+    "cache-control",
+    "content-encoding",
+    "content-language",
+    "last-modified",
+    "link",
+    "request-id",
+    "retry-after",
+    "strict-transport-security",
+    "x-request-id",
+];
+
+impl From<&str> for FieldName {
+    fn from(name: &str) -> Self {
+        Self(match COMMON.into_iter().find(|common| *common == name) {
+            Some(common) => Cow::Borrowed(common),
+            None => Cow::Owned(name.to_owned()),
+        })
+    }
+}
+
+impl Deref for FieldName {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for FieldName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
 /// A header of a kept response; a value need not be text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Header {
-    /// The name, lower case.
-    pub name: Box<str>,
+    /// The name.
+    pub name: FieldName,
     /// The value as it came.
     pub value: Bytes,
 }
@@ -70,7 +119,7 @@ pub enum Outcome {
 /// Shows the name only: a value may be a secret.
 impl fmt::Debug for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} bytes", self.name, self.value.len())
+        write!(f, "{}: {} bytes", &*self.name, self.value.len())
     }
 }
 
@@ -128,6 +177,15 @@ mod tests {
             let shown = format!("{outcome:?}");
             assert!(!shown.contains("secret") && shown.contains("6 bytes"), "{shown}");
         }
+    }
+
+    #[test]
+    fn a_name_is_its_text_whether_many_have_it_or_not() {
+        for name in ["content-type", "x-of-mine", ""] {
+            let (one, two) = (FieldName::from(name), FieldName(Cow::Owned(name.to_owned())));
+            assert_eq!((&*one, &one), (name, &two));
+        }
+        assert!(matches!(FieldName::from("content-type").0, Cow::Borrowed(_)));
     }
 
     #[test]

@@ -260,8 +260,9 @@ impl Address {
     /// Joins the parts and computes the slot.
     #[must_use]
     pub fn new(scope: Scope, operation: Operation, key: Key) -> Self {
-        let slot = Slot::of(&scope, &operation, &key);
-        Self { principal: scope.principal, operation, key, slot }
+        let digest = Slot::digest_of(&scope, &operation, &key);
+        let Scope { tenant, principal } = scope;
+        Self { principal, operation, key, slot: Slot { tenant, digest } }
     }
 
     /// Whose keys these are.
@@ -307,7 +308,7 @@ pub struct Slot {
 impl Slot {
     /// Every part is preceded by its length, so no two different lists of parts hash the same
     /// bytes.
-    fn of(scope: &Scope, operation: &Operation, key: &Key) -> Self {
+    fn digest_of(scope: &Scope, operation: &Operation, key: &Key) -> [u8; 32] {
         let mut hash = Sha256::new();
         hash.update(b"onetake/slot/1");
         let mut part = |text: &str| {
@@ -320,7 +321,7 @@ impl Slot {
         part(scope.principal().map_or("", Principal::as_str));
         part(operation.as_str());
         part(key.as_str());
-        Self { tenant: scope.tenant.clone(), digest: hash.finalize().into() }
+        hash.finalize().into()
     }
 
     /// A slot read back from a store.

@@ -196,13 +196,17 @@ pub(crate) fn ask(
 /// The operation that `parts` ask for: the method and the route that matched, or the path where no
 /// route is known.
 fn operation(parts: &Parts) -> Result<Operation, Refused> {
-    let path = route(parts).unwrap_or_else(|| path(parts));
-    let named = Operation::new(&format!("{} {path}", parts.method));
+    named(&parts.method, route(parts).unwrap_or_else(|| path(parts)))
+}
+
+/// What requests with this method and this path are called.
+pub(crate) fn named(method: &Method, path: &str) -> Result<Operation, Refused> {
+    let named = Operation::new(&format!("{method} {path}"));
     // A path that is too long for a name is named by its digest.
     let named = named.or_else(|_| {
         let asked = Asked::raw(path.to_owned());
         let digest = lower::encode_string(asked.fingerprint().digest());
-        Operation::new(&format!("{} sha256:{digest}", parts.method))
+        Operation::new(&format!("{method} sha256:{digest}"))
     });
     named.map_err(|error| Refused::new(Code::RequestInvalid, error.to_string()))
 }

@@ -107,7 +107,12 @@ where
     type Body = Body;
     type Error = Infallible;
 
-    async fn call(self, request: Request<DoorBody<Body>>) -> Ended<Body, Infallible> {
+    async fn call(
+        self,
+        mut request: Request<DoorBody<Body>>,
+        attempt: Option<Attempt>,
+    ) -> Ended<Body, Infallible> {
+        attempt.map(|attempt| request.extensions_mut().insert(attempt));
         Ended::Responded(self.handler.call(request.map(Body::new), self.state).await)
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::response::Parts;
-use http::{HeaderMap, HeaderName, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version, header};
 use http_body::Body;
 use http_body_util::BodyExt;
 use onetake_core::{Cause, Header, Outcome, Report, Status};
@@ -228,15 +228,24 @@ where
 /// What a response that was read whole is as an outcome. A status that does not exist can be passed
 /// on and not kept.
 pub(crate) fn outcome_of(status: StatusCode, headers: &HeaderMap, body: &Bytes) -> Outcome {
-    match Status::new(status.as_u16()) {
-        Some(status) => Outcome::Response {
-            status,
-            headers: kept(headers),
-            // A piece of a connection's buffer would keep all of it in memory.
-            body: Bytes::copy_from_slice(body),
-        },
-        None => Outcome::NotKept { status: None },
+    let Some(status) = Status::new(status.as_u16()) else {
+        return Outcome::NotKept { status: None };
+    };
+    // One copy for all of it. A piece of a connection's buffer would keep that in memory.
+    let kept = kept(headers);
+    let values = kept.iter().map(|(_, value)| value.len());
+    let mut all = BytesMut::with_capacity(values.sum::<usize>() + body.len());
+    for (_, value) in &kept {
+        all.extend_from_slice(value.as_bytes());
     }
+    all.extend_from_slice(body);
+    let mut rest = all.freeze();
+    let header = |(name, value): &(&HeaderName, &HeaderValue)| Header {
+        name: name.as_str().into(),
+        value: rest.split_to(value.len()),
+    };
+    let headers = kept.iter().map(header).collect();
+    Outcome::Response { status, headers, body: rest }
 }
 
 async fn responded<R, E>(response: Response<R>, bytes_max: usize, at: &Place<R, E>) -> Made<R>
@@ -373,16 +382,12 @@ where
 
 /// The headers that are kept: neither those of one connection, nor what belongs to one caller, nor
 /// what is computed anew.
-fn kept(headers: &HeaderMap) -> Vec<Header> {
+fn kept(headers: &HeaderMap) -> Vec<(&HeaderName, &HeaderValue)> {
     let named = hops::named(headers);
     let is_kept = |name: &HeaderName| {
         !named.contains(name) && !OF_ONE_CONNECTION.contains(name) && !OF_ONE_CALLER.contains(name)
     };
-    let header = |(name, value): (&HeaderName, &http::HeaderValue)| Header {
-        name: name.as_str().into(),
-        value: Bytes::copy_from_slice(value.as_bytes()),
-    };
-    headers.iter().filter(|(name, _)| is_kept(name)).map(header).collect()
+    headers.iter().filter(|(name, _)| is_kept(name)).collect()
 }
 
 /// What belongs to one caller, and the length, which is computed anew.
@@ -511,9 +516,9 @@ mod tests {
             headers.insert(name, HeaderValue::from_static("1"));
         }
         headers.insert("connection", HeaderValue::from_static("close, X-Hop"));
-        let mut names: Vec<_> = kept(&headers).into_iter().map(|header| header.name).collect();
+        let mut names: Vec<_> = kept(&headers).iter().map(|(name, _)| name.as_str()).collect();
         names.sort_unstable();
-        assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), keeps);
+        assert_eq!(names, keeps);
     }
 
     #[tokio::test]

@@ -167,7 +167,7 @@ impl Gateway {
     /// Dropping the future changes nothing but who hears the answer, once an execution has begun.
     pub async fn answer(
         &self,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         caller: Caller,
     ) -> Response<GatewayBody> {
         if let Some(own) = self.own(&request).await {
@@ -181,8 +181,8 @@ impl Gateway {
             };
             return refuse(&busy, &self.dialect).map(whole);
         };
-        match self.matched(request, caller.peer).await {
-            Ok((target, request, identity)) => {
+        match self.matched(&mut request, caller.peer).await {
+            Ok((target, identity)) => {
                 let proxy = Proxy::new(Arc::clone(&target), caller, identity);
                 let answered = match &target.door {
                     Some(door) => answer(door, request, proxy).await,
@@ -229,10 +229,10 @@ impl Gateway {
     /// Finds the route of a request and who sent it.
     async fn matched(
         &self,
-        mut request: Request<Incoming>,
+        request: &mut Request<Incoming>,
         peer: IpAddr,
-    ) -> Result<(Arc<Target>, Request<Incoming>, Identity), Response<Bytes>> {
-        if is_hostless(&request) {
+    ) -> Result<(Arc<Target>, Identity), Response<Bytes>> {
+        if is_hostless(request) {
             let refused = Refused::new(Code::RequestInvalid, "send a Host header");
             return Err(refuse(&refused, &self.dialect));
         }
@@ -260,10 +260,6 @@ impl Gateway {
             None => Ok(identity),
         });
         let identity = identity.map_err(|refused| unverified(refused, &target.dialect))?;
-        let mut scope = identity.scope();
-        if target.shares_keys {
-            scope = Scope::tenant_wide(scope.tenant().clone());
-        }
         // A host that the upstream is sent is part of what was asked.
         let host = target
             .shared
@@ -271,19 +267,18 @@ impl Gateway {
             .sends_host_of_caller()
             .then(|| forward::host_asked(request.headers(), request.uri()));
         let asked = match host.flatten() {
-            Some(host) => format!("//{host}{}", path.as_str()),
-            None => path.as_str().to_owned(),
+            Some(host) => Some(format!("//{host}{}", path.as_str())),
+            None if path.as_str() == request.uri().path() => None,
+            None => Some(path.as_str().to_owned()),
         };
+        let name = target.matched.as_ref().filter(|_| target.operation(request.method()).is_none());
         let extensions = request.extensions_mut();
-        extensions.insert(scope);
-        extensions.insert(AskedPath(asked.into()));
+        asked.map(|asked| extensions.insert(AskedPath(asked.into())));
+        name.map(|name| extensions.insert(MatchedRoute(Arc::clone(name))));
         if target.probe.is_some() {
             extensions.insert(PathParams(params.into()));
         }
-        if let Some(name) = &target.matched {
-            extensions.insert(MatchedRoute(Arc::clone(name)));
-        }
-        Ok((target, request, identity))
+        Ok((target, identity))
     }
 
     fn not_allowed(&self, allow: &[Method]) -> Response<Bytes> {

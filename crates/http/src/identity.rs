@@ -109,10 +109,15 @@ impl Identity {
     /// credential names no subject or the configuration says so.
     #[must_use]
     pub fn scope(&self) -> Scope {
-        match (self.reach, &self.principal) {
-            (Reach::Subject, Some(principal)) => Scope::of(self.tenant.clone(), principal.clone()),
-            (Reach::Subject, None) | (Reach::Tenant, _) => Scope::tenant_wide(self.tenant.clone()),
+        match self.subject() {
+            Some(principal) => Scope::of(self.tenant.clone(), principal.clone()),
+            None => Scope::tenant_wide(self.tenant.clone()),
         }
+    }
+
+    /// The subject that the keys of this caller belong to, unless they are the tenant's.
+    pub(crate) fn subject(&self) -> Option<&Principal> {
+        self.principal.as_ref().filter(|_| self.reach == Reach::Subject)
     }
 
     /// Whether the credential allows `scope`.

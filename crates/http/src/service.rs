@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
+use onetake_engine::Attempt;
 use tower_service::Service;
 
 use crate::body::DoorBody;
@@ -47,7 +48,12 @@ where
     type Body = R;
     type Error = S::Error;
 
-    async fn call(mut self, request: Request<DoorBody<B>>) -> Ended<R, S::Error> {
+    async fn call(
+        mut self,
+        mut request: Request<DoorBody<B>>,
+        attempt: Option<Attempt>,
+    ) -> Ended<R, S::Error> {
+        attempt.map(|attempt| request.extensions_mut().insert(attempt));
         let ready = std::future::poll_fn(|cx| self.0.poll_ready(cx)).await;
         let ended = match ready {
             Ok(()) => self.0.call(request).await,

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use onetake_core::{
-    Ask, Code, Fence, Finality, OnUnknown, Outcome, Policy, Scope, Status, Timestamp,
+    Ask, Code, Fence, Finality, OnUnknown, Operation, Outcome, Policy, Scope, Status, Timestamp,
 };
 use onetake_engine::{Answer, Attempt, Doubt, RunError, StoreError};
 
@@ -61,10 +61,22 @@ pub(crate) trait Handler<B>: Clone + Send + 'static {
     type Body: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
     type Error: Send + 'static;
 
+    /// Answers a request; `attempt` says which one that is, if the request has a key.
     fn call(
         self,
         request: Request<DoorBody<B>>,
+        attempt: Option<Attempt>,
     ) -> impl Future<Output = Ended<Self::Body, Self::Error>> + Send;
+
+    /// Who asks, where the handler was made for them. Otherwise the door finds out.
+    fn scope(&self) -> Option<Scope> {
+        None
+    }
+
+    /// What requests with this method are called here, where that is settled beforehand.
+    fn operation(&self, _: &Method) -> Option<Operation> {
+        None
+    }
 
     /// Why it could not be called at the moment, if that is known beforehand.
     fn busy(&self) -> Option<Refused> {
@@ -91,7 +103,7 @@ where
     let (parts, body) = request.into_parts();
     let fitting = match ask::keyed(&parts, settings) {
         Ok(None) => return pass(handler, parts, DoorBody::passed(body)).await,
-        Ok(Some(keyed)) => fits(door, &parts, &body).map(|scope| (keyed, scope)),
+        Ok(Some(keyed)) => fits(door, &handler, &parts, &body).map(|scope| (keyed, scope)),
         Err(refused) => Err(refused),
     };
     let (keyed, scope) = match fitting {
@@ -110,7 +122,7 @@ where
         }
         Err((refused, _)) => return refuse(&refused, settings),
     };
-    let named = door.operation.clone();
+    let named = door.operation.clone().or_else(|| handler.operation(&parts.method));
     let ask = match ask::ask(&parts, &body, keyed, (scope, named), settings) {
         Ok(ask) => ask,
         Err(refused) => return refuse(&refused, settings),
@@ -258,17 +270,17 @@ where
 {
     let (bytes_max, laid) = (door.settings.response_bytes_max, place.clone());
     let limit = door.settings.timeout;
-    let (counted, tenant) = (door.new_keys.clone(), ask.address.tenant().clone());
-    let Whole { mut parts, body, taken } = request;
+    let counted = door.new_keys.clone().map(|counted| (counted, ask.address.tenant().clone()));
+    let Whole { parts, body, taken } = request;
     let execute = move |attempt: Attempt| async move {
         let _until_it_ends = taken;
-        if let Some(counted) = counted {
+        if let Some((counted, tenant)) = counted {
             counted.spend(&tenant, Instant::now());
         }
-        parts.extensions.insert(attempt);
         laid.begin();
+        let request = Request::from_parts(parts, DoorBody::whole(body));
         // Boxed, because whatever it passes through would hold it more than once.
-        let call = Box::pin(handler.call(Request::from_parts(parts, DoorBody::whole(body))));
+        let call = Box::pin(handler.call(request, Some(attempt)));
         report(call, limit, bytes_max, &laid).await
     };
     let run = Box::new(move |attempt| Box::pin(execute(attempt)) as Boxed<'static, _>);
@@ -385,7 +397,7 @@ async fn pass<B, H: Handler<B>>(
     body: DoorBody<B>,
 ) -> Live<H::Body, H::Error> {
     // Boxed, so that those who do not pass need no room for it.
-    match Box::pin(handler.call(Request::from_parts(parts, body))).await {
+    match Box::pin(handler.call(Request::from_parts(parts, body), None)).await {
         Ended::Responded(response) => Ok(response.map(DoorBody::passed)),
         Ended::Failed(error) => Err(error),
         Ended::NotSent(response) | Ended::Unknown(response) => Ok(response.map(DoorBody::whole)),
@@ -398,9 +410,14 @@ fn refuse<R, E>(refused: &Refused, settings: &Settings) -> Live<R, E> {
 }
 
 /// What can be said of a request before its body is read.
-fn fits<B: Body>(door: &Idempotency, parts: &Parts, body: &B) -> Result<Scope, Refused> {
+fn fits<B: Body, H: Handler<B>>(
+    door: &Idempotency,
+    handler: &H,
+    parts: &Parts,
+    body: &B,
+) -> Result<Scope, Refused> {
     ask::announced(body, door.settings.request_bytes_max)?;
-    door.scope(parts).ok_or_else(unidentified)
+    handler.scope().or_else(|| door.scope(parts)).ok_or_else(unidentified)
 }
 
 /// X15: turns away a key that the store does not know, when its tenant has begun enough of them.

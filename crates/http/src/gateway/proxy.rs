@@ -4,13 +4,14 @@
 //! that nothing was sent; anything that breaks afterwards means that nobody knows. The time limit
 //! of the route covers the whole answer, up to its last kept byte.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use onetake_core::{Address, Code, Key, Operation, Scope, Tenant};
@@ -56,6 +57,8 @@ pub(super) struct Target {
     pub(super) door: Option<Idempotency>,
     pub(super) dialect: Arc<Dialect>,
     pub(super) matched: Option<Arc<str>>,
+    /// What requests of the usual methods are called, where that is by `matched`.
+    operations: Vec<(Method, Operation)>,
     pub(super) scope: Option<String>,
     pub(super) shares_keys: bool,
     pub(super) upstream: ProxyUpstream,
@@ -85,10 +88,17 @@ impl Target {
             route.operation.clone().map_or_else(|| door.clone(), |operation| door.named(operation))
         });
         let dialect = door.as_ref().map(|door| Arc::clone(&door.settings.dialect));
+        let matched = matched_name(route);
+        let named = |method| {
+            let name = ask::named(&method, matched.as_deref()?).ok()?;
+            Some((method, name))
+        };
+        let usual = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
         Self {
             door,
             dialect: dialect.unwrap_or_default(),
-            matched: matched_name(route),
+            operations: usual.into_iter().filter_map(named).collect(),
+            matched,
             scope: route.scope.clone(),
             shares_keys: route.shares_keys,
             upstream: route.upstream.clone(),
@@ -103,6 +113,11 @@ impl Target {
             probe: route.probe.clone(),
             shared,
         }
+    }
+
+    /// What requests with this method are called, if that is known for all of them.
+    pub(super) fn operation(&self, method: &Method) -> Option<&Operation> {
+        self.operations.iter().find(|(one, _)| one == method).map(|(_, name)| name)
     }
 
     fn refused(&self, code: Code, detail: &'static str) -> Response<Bytes> {
@@ -130,7 +145,7 @@ impl Proxy {
         self,
         request: Request<Incoming>,
     ) -> Live<DoorBody<Incoming>, Infallible> {
-        let ended = Box::pin(self.call(request.map(DoorBody::passed))).await;
+        let ended = Box::pin(self.call(request.map(DoorBody::passed), None)).await;
         Ok(match ended {
             Ended::Responded(response) => response.map(DoorBody::passed),
             Ended::NotSent(response) | Ended::Unknown(response) => response.map(DoorBody::whole),
@@ -142,6 +157,7 @@ impl Proxy {
     fn addressed(
         &self,
         request: Request<DoorBody<Incoming>>,
+        attempt: Option<Attempt>,
     ) -> Result<Request<DoorBody<Incoming>>, UriError> {
         let target = &*self.target;
         let (mut parts, body) = request.into_parts();
@@ -150,14 +166,14 @@ impl Proxy {
         let upstream = target.upstream.authority();
         target.shared.forwarding.request(headers, &parts.uri, &self.caller, upstream);
         self.identify(headers);
-        if let Some(attempt) = parts.extensions.get::<Attempt>() {
+        if let Some(attempt) = &attempt {
             headers.insert(ATTEMPT, HeaderValue::from(attempt.number));
             if attempt.recovery {
                 headers.insert(RECOVERY, HeaderValue::from_static("true"));
             }
         }
         // The upstream is sent one spelling of a key, whether this request is protected or not.
-        let attempted = parts.extensions.get::<Attempt>().and_then(|attempt| attempt.key.clone());
+        let attempted = attempt.and_then(|attempt| attempt.key);
         let key = attempted.or_else(|| ask::key_of(headers, &target.dialect));
         if let Some(key) = key {
             self.set_key(headers, &key);
@@ -176,17 +192,16 @@ impl Proxy {
 
     /// Says who was verified.
     pub(super) fn identify(&self, headers: &mut HeaderMap) {
-        let scope = self.identity.scope();
-        set(headers, TENANT_HEADER, scope.tenant().as_str());
-        if let Some(principal) = scope.principal() {
+        set(headers, TENANT_HEADER, self.identity.tenant().as_str());
+        if let Some(principal) = self.identity.subject() {
             set(headers, PRINCIPAL_HEADER, principal.as_str());
         }
     }
 
     /// The key as the upstream knows it.
-    pub(super) fn key_sent(&self, key: &Key) -> String {
+    pub(super) fn key_sent<'k>(&self, key: &'k Key) -> Cow<'k, str> {
         match self.target.forward_key {
-            ForwardKey::Raw => key.as_str().to_owned(),
+            ForwardKey::Raw => key.as_str().into(),
             ForwardKey::Scoped => {
                 let operation = Operation::new("forwarded").expect("invariant: it is a name");
                 let mut scope = self.identity.scope();
@@ -194,7 +209,7 @@ impl Proxy {
                 if self.target.shares_keys {
                     scope = Scope::tenant_wide(scope.tenant().clone());
                 }
-                Address::new(scope, operation, key.clone()).slot().hex()
+                Address::new(scope, operation, key.clone()).slot().hex().into()
             }
         }
     }
@@ -236,8 +251,12 @@ impl Handler<Incoming> for Proxy {
     type Body = DoorBody<Incoming>;
     type Error = Infallible;
 
-    async fn call(self, request: Request<DoorBody<Incoming>>) -> Answered {
-        let is_keyed = request.extensions().get::<Attempt>().is_some();
+    async fn call(
+        self,
+        request: Request<DoorBody<Incoming>>,
+        attempt: Option<Attempt>,
+    ) -> Answered {
+        let is_keyed = attempt.is_some();
         let deadline = Instant::now() + self.target.timeout;
         // What has a key was read whole, within the bounds of its route.
         let bytes_max = self.target.request_bytes_max;
@@ -245,7 +264,7 @@ impl Handler<Incoming> for Proxy {
             return Ended::NotSent(refuse(&refused, &self.target.dialect));
         }
         let (request, is_too_long) = bounded(request, bytes_max);
-        let request = match self.addressed(request) {
+        let request = match self.addressed(request, attempt) {
             Ok(request) => request,
             Err(UriError::NoPath | UriError::TooLong) => {
                 let detail = "this path cannot be asked of the upstream";
@@ -280,6 +299,17 @@ impl Handler<Incoming> for Proxy {
             Ok((_, body)) => Ended::Responded(Response::from_parts(parts, body)),
             Err(_) => self.too_slow(),
         }
+    }
+
+    fn scope(&self) -> Option<Scope> {
+        let scope = self.identity.scope();
+        // Whoever shares a key shares its answer.
+        let shared = |scope: Scope| Scope::tenant_wide(scope.tenant().clone());
+        Some(if self.target.shares_keys { shared(scope) } else { scope })
+    }
+
+    fn operation(&self, method: &Method) -> Option<Operation> {
+        self.target.operation(method).cloned()
     }
 
     fn busy(&self) -> Option<Refused> {

@@ -55,11 +55,29 @@ pub(super) struct Fresh {
     pub(super) bytes: Option<Bytes>,
 }
 
+/// What a slot durably holds, with what counts of it when room is made: thousands are let go at
+/// once, long after anybody last looked at them.
+#[derive(Debug)]
+struct Held {
+    /// `None`: nothing.
+    record: Option<Arc<Record>>,
+    is_claim: bool,
+    weight: usize,
+}
+
+impl From<Option<Arc<Record>>> for Held {
+    fn from(record: Option<Arc<Record>>) -> Self {
+        let is_claim = |record: &Arc<Record>| matches!(record.phase, Phase::Claimed { .. });
+        let is_claim = record.as_ref().is_some_and(is_claim);
+        let weight = record.as_ref().map_or(0, |record| record.weight());
+        Self { record, is_claim, weight }
+    }
+}
+
 /// One slot that is in memory.
 #[derive(Debug)]
 struct Filed {
-    /// What the slot durably holds; `None`: nothing.
-    record: Option<Arc<Record>>,
+    held: Held,
     since: Timestamp,
     /// Writes that were asked for and not yet judged. Such an entry stays.
     pins: u32,
@@ -78,7 +96,7 @@ struct Filed {
 impl Filed {
     fn new(record: Option<Arc<Record>>, since: Timestamp) -> Self {
         Self {
-            record,
+            held: record.into(),
             since,
             pins: 0,
             writing: false,
@@ -92,13 +110,8 @@ impl Filed {
     /// A claim of this process must stay: its lease is nowhere else. So must what the tables do not
     /// have.
     fn may_leave(&self) -> bool {
-        let is_claim =
-            matches!(self.record.as_deref(), Some(Record { phase: Phase::Claimed { .. }, .. }));
-        self.pins == 0 && !self.writing && self.fresh.is_none() && !(is_claim && self.own)
-    }
-
-    fn weight(&self) -> usize {
-        self.record.as_ref().map_or(0, |record| record.weight())
+        let is_own_claim = self.held.is_claim && self.own;
+        self.pins == 0 && !self.writing && self.fresh.is_none() && !is_own_claim
     }
 }
 
@@ -215,10 +228,10 @@ impl Front {
             shard.leave(slot);
             return None;
         }
-        let pinned = pins(filed.record.as_deref(), filed.writing);
+        let pinned = pins(filed.held.record.as_deref(), filed.writing);
         filed.used = true;
         filed.pins += u32::from(pinned);
-        Some(Seen { record: filed.record.clone(), pinned })
+        Some(Seen { record: filed.held.record.clone(), pinned })
     }
 
     /// Files what was just read. An empty slot is not worth a place, unless somebody writes it.
@@ -259,7 +272,7 @@ impl Front {
     /// What is in memory of `slot`, if that is the write `write`; with the lease it has by now.
     pub(super) fn newest(&self, slot: &Slot, write: u128) -> Option<Arc<Record>> {
         let shard = self.shard(slot);
-        let record = shard.filed.get(slot)?.record.as_ref()?;
+        let record = shard.filed.get(slot)?.held.record.as_ref()?;
         ({ record.version.write } == write).then(|| Arc::clone(record))
     }
 
@@ -268,7 +281,7 @@ impl Front {
         let mut shard = self.shard(slot);
         let filed = shard.filed.get_mut(slot).expect("invariant: a pinned slot stays in memory");
         filed.writing = true;
-        filed.record.clone()
+        filed.held.record.clone()
     }
 
     /// Says that the writer changed nothing.
@@ -289,13 +302,14 @@ impl Front {
     ) {
         let shard = &mut *self.shard(slot);
         if let Some(filed) = shard.filed.get_mut(slot) {
-            (filed.record, filed.since) = (record, now);
+            filed.held = record.into();
+            filed.since = now;
             (filed.writing, filed.own) = (false, true);
             filed.pins -= pins;
             if filed.fresh.replace(fresh).is_none() {
                 shard.fresh.push(slot.clone());
             }
-            let weight = filed.weight();
+            let weight = filed.held.weight;
             if let Some(counted) = &mut filed.in_line {
                 shard.bytes = shard.bytes - *counted + weight;
                 *counted = weight;
@@ -306,8 +320,9 @@ impl Front {
 
     /// Everything that the tables do not have, to be taken over, each with its slot.
     pub(super) fn take_fresh(&self) -> Vec<(Slot, Fresh)> {
-        let fresh = (0..SHARDS).map(|number| self.numbered(number).fresh.len()).sum();
-        let mut taken = Vec::with_capacity(fresh);
+        let fresh: usize = (0..SHARDS).map(|number| self.numbered(number).fresh.len()).sum();
+        // More come while they are gathered; to copy all that for a few of them costs much.
+        let mut taken = Vec::with_capacity(fresh + fresh / 8);
         for number in 0..SHARDS {
             let shard = &mut *self.numbered(number);
             for slot in std::mem::take(&mut shard.fresh) {
@@ -341,7 +356,7 @@ impl Front {
         for number in 0..SHARDS {
             for filed in self.numbered(number).filed.values() {
                 if let Some(fresh) = filed.fresh.as_ref().filter(|fresh| is_wanted(&fresh.key)) {
-                    found.push((fresh.clone(), filed.record.clone()));
+                    found.push((fresh.clone(), filed.held.record.clone()));
                 }
             }
         }
@@ -357,12 +372,13 @@ impl Front {
     ) -> Option<(bool, Option<Arc<Record>>)> {
         let mut shard = self.shard(slot);
         let filed = shard.filed.get_mut(slot).filter(|filed| !filed.writing)?;
-        match filed.record.as_deref().and_then(renew).map(Arc::new) {
+        match filed.held.record.as_deref().and_then(renew).map(Arc::new) {
             Some(renewed) => {
-                (filed.record, filed.own) = (Some(Arc::clone(&renewed)), true);
+                filed.held = Some(Arc::clone(&renewed)).into();
+                filed.own = true;
                 Some((true, Some(renewed)))
             }
-            None => Some((false, filed.record.clone())),
+            None => Some((false, filed.held.record.clone())),
         }
     }
 
@@ -372,12 +388,12 @@ impl Front {
         if !filed.may_leave() {
             return;
         }
-        if filed.record.is_none() {
+        if filed.held.record.is_none() {
             shard.leave(slot);
             return;
         }
         if filed.in_line.is_none() {
-            let weight = filed.weight();
+            let weight = filed.held.weight;
             filed.in_line = Some(weight);
             shard.bytes += weight;
             shard.line.push_back(slot.clone());
@@ -635,8 +651,9 @@ mod tests {
 
     /// Keys differ by a digit or two, and so do their weights.
     fn spread(front: &Front, weight: usize) -> usize {
-        let weights = (0..SHARDS)
-            .flat_map(|n| front.numbered(n).filed.values().map(Filed::weight).collect::<Vec<_>>());
+        let weights = (0..SHARDS).flat_map(|n| {
+            front.numbered(n).filed.values().map(|filed| filed.held.weight).collect::<Vec<_>>()
+        });
         weights.map(|own| own - weight).sum()
     }
 }

@@ -38,6 +38,9 @@ use frame::LogId;
 
 /// The first file of a store, so that small stores stay small.
 const FIRST_BYTES: usize = 1 << 20;
+/// How much larger each file is than the one before, until it is as large as they become. Each
+/// becomes a table, and every new key asks them all: small ones should be few.
+const GROWTH: usize = 8;
 /// The smallest that a file of the log may be.
 const SEGMENT_BYTES_MIN: usize = 4 << 10;
 /// The largest that it may be: whoever opens a store reads several.
@@ -59,7 +62,7 @@ impl Size {
 
     /// That of the file after one of so many bytes.
     fn after(self, bytes: usize) -> usize {
-        (2 * bytes).min(self.0)
+        (GROWTH * bytes).min(self.0)
     }
 
     /// Whether a file of so many bytes is worth keeping.

@@ -96,16 +96,17 @@ impl<T> Queue<T> {
     /// Waits for work and moves one batch of it into `batch`; `false` once the line is closed and
     /// empty. Under load, waits up to `patience` for those who were answered last.
     pub(super) fn take(&self, batch: &mut Vec<T>, patience: Duration) -> bool {
-        let mut line = self.line();
+        // Under load the first who comes need not ring: enough of them will.
+        let mut line = self.gather(self.line(), patience);
         while line.ops.is_empty() {
             if line.closed {
                 return false;
             }
             line.goal = 1;
             line = self.bell.wait(line).expect("invariant: no panic under the lock");
+            line.goal = 0;
+            line = self.gather(line, patience);
         }
-        line.goal = 0;
-        line = self.gather(line, patience);
         let mut taken = 0;
         while let Some((bytes, _)) = line.ops.front() {
             let fits = batch.len() < BATCH_OPS_MAX && taken + bytes <= BATCH_BYTES_MAX;

@@ -56,7 +56,7 @@ fn any_status() -> impl Strategy<Value = Status> {
 
 fn any_outcome() -> impl Strategy<Value = Outcome> {
     let header = ("[a-z0-9-]{0,20}", any_bytes(200))
-        .prop_map(|(name, value)| Header { name: name.into(), value });
+        .prop_map(|(name, value)| Header { name: name.as_str().into(), value });
     prop_oneof![
         (any_status(), vec(header, 0..6), any_bytes(600))
             .prop_map(|(status, headers, body)| Outcome::Response { status, headers, body }),
