@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::exit::Exit;
-use crate::out::{span, tame};
+use crate::out::{span, tame_line};
 
 /// What a run waits for when nobody knows whether a call took effect.
 pub(crate) const OUTCOME_UNKNOWN: &str = "outcome_unknown";
@@ -18,9 +18,9 @@ const TYPE_WIDTH: usize = 23;
 pub(crate) fn line(event: &Value) -> String {
     let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
     // Of a date and a time, the time.
-    let time = text("timestamp").get(11..23).unwrap_or("            ");
+    let time = tame_line(text("timestamp").get(11..23).unwrap_or("            "));
     let sequence = event.get("sequence").and_then(Value::as_u64).unwrap_or_default();
-    let (kind, node) = (tame(text("type")), tame(text("nodeId")));
+    let (kind, node) = (tame_line(text("type")), tame_line(text("nodeId")));
     let detail = detail(event);
     format!("{time}  {sequence:>4}  {kind:TYPE_WIDTH$}  {node}  {detail}").trim_end().to_owned()
 }
@@ -43,14 +43,17 @@ pub(crate) fn detail(event: &Value) -> String {
             joined([format!("again in {}", span(delay)), failure(payload.get("lastError"))])
         }
         "node.suspended" => format!("waits for {}", awaited(&of("kind"), &of("key"))),
-        "interrupt.requested" => doubtful(&of("key"), payload.get("data").unwrap_or(&Value::Null)),
+        "interrupt.requested" => {
+            let data = payload.get("data").unwrap_or(&Value::Null);
+            doubtful(&of("kind"), &of("key"), data).unwrap_or_default()
+        }
         "approval.requested" => of("title"),
         "approval.received" => joined([of("action"), of("comment")]),
         "cap.breached" => of("kind"),
         "log.appended" => of("message"),
         _ => String::new(),
     };
-    shortened(&tame(&text).replace(['\n', '\t'], " "))
+    shortened(&tame_line(&text))
 }
 
 /// What a run waits for. What is nobody's kind in particular is known by its own name.
@@ -58,19 +61,17 @@ pub(crate) fn awaited<'a>(kind: &'a str, key: &'a str) -> &'a str {
     if kind == "custom" && !key.is_empty() { key } else { kind }
 }
 
-/// Where to look for what became of a call that nobody knows the end of; empty where that is not
-/// what is asked.
-pub(crate) fn doubtful(key: &str, data: &Value) -> String {
-    if key != OUTCOME_UNKNOWN {
-        return String::new();
-    }
+/// Whom to ask for what became of a call, if that is what a run waits for: nobody knows whether it
+/// took effect. An interrupt of an author's own may have the same name, and not what belongs to it.
+pub(crate) fn doubtful(kind: &str, key: &str, data: &Value) -> Option<String> {
     let of = |name: &str| data.get(name).and_then(Value::as_str);
-    match (of("provider"), of("idempotencyKey")) {
-        (Some(provider), Some(key)) => format!("{provider}, Idempotency-Key {key}"),
-        (None, Some(key)) => format!("Idempotency-Key {key}"),
-        (Some(provider), None) => provider.to_owned(),
-        (None, None) => String::new(),
-    }
+    let is_one = kind == "custom" && key == OUTCOME_UNKNOWN;
+    of("since").filter(|_| is_one)?;
+    let provider = of("provider").unwrap_or("its provider");
+    Some(match of("idempotencyKey") {
+        Some(key) => format!("{provider}, Idempotency-Key {key}"),
+        None => provider.to_owned(),
+    })
 }
 
 fn failure(error: Option<&Value>) -> String {
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn an_event_is_one_line_with_what_is_worth_knowing() {
         let error = json!({"code": "timeout", "message": "no\nanswer\u{1b}[2J"});
-        let call = json!({"provider": "bank", "idempotencyKey": "k-1"});
+        let call = json!({"provider": "bank", "idempotencyKey": "k-1", "since": "s"});
         let lines = [
             event("node.started", Some("pay"), &json!({})),
             event("node.retried", Some("pay"), &json!({"delayMs": 1500, "lastError": error})),
@@ -125,7 +126,7 @@ mod tests {
             event(
                 "interrupt.requested",
                 Some("pay"),
-                &json!({"key": OUTCOME_UNKNOWN, "data": call}),
+                &json!({"kind": "custom", "key": OUTCOME_UNKNOWN, "data": call}),
             ),
         ];
         let expected = "\

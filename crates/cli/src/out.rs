@@ -99,6 +99,11 @@ pub(crate) fn tame(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
+/// The same in one line, for what stands beside other words.
+pub(crate) fn tame_line(text: &str) -> String {
+    tame(text).replace(['\n', '\t'], " ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -399,7 +399,7 @@ fn x3_a_call_that_nobody_knows_the_end_of_names_whom_to_ask() {
     let first = until(&mut stderr, "first find out");
     assert!(first.contains(&format!("(payments, Idempotency-Key {key})")), "{first}");
     let line = until(&mut stderr, "curl -X POST");
-    assert!(line.contains(r#""action":"…""#) && line.contains("Idempotency-Key: "), "{line}");
+    assert!(line.contains(r#""action":…"#) && line.contains("Idempotency-Key: "), "{line}");
     let line = until(&mut stdout, "created, under the key");
     let run = line.split(' ').nth(1).unwrap();
     let shown = bench.typed(&["runs", "show", run]);

@@ -249,7 +249,7 @@ impl Asked {
             let unmade = self.content.as_deref().zip(self.method.clone());
             let (content, method) = unmade.expect("invariant: made, or to be made of content");
             if let Ok(digest) = digest(content, &method) {
-                // Most requests never come again, so it is hashed as a whole by the first that does.
+                // Most requests never come again: whoever does hashes it as a whole.
                 let known = self.whole.get().map_or_else(OnceLock::new, |whole| (*whole).into());
                 return Fingerprint { method, digest, known };
             }

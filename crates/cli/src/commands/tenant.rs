@@ -18,7 +18,7 @@ use toml_edit::{Array, ArrayOfTables, Datetime, DocumentMut, InlineTable, Item};
 use toml_edit::{Table, Value, value};
 
 use crate::config::{
-    Config, DEFAULT_FILE, Environment, KeyConfig, Source, TenantConfig, Word, moment,
+    Config, ConfigErrors, DEFAULT_FILE, Environment, KeyConfig, Source, TenantConfig, Word, moment,
 };
 use crate::exit::{Exit, Fault};
 use crate::gateway;
@@ -125,22 +125,29 @@ fn add(args: &Args, new: &Add) -> Result<Exit> {
     let (id, config) = (id_of(&digest), args.config.display().to_string());
     let expires = expires.map(|(_, text)| text);
     let added = Added { tenant: name, id, key: &key, scopes, expires, config, made: is_new };
+    let judged = judge(args);
+    let is_served = matches!(&judged, Ok((_, Some(plan))) if plan.keys.is_some());
     say(args.json, &added, || {
-        format!("{key}\n\nThis is the key {id} of {name}; it is not shown again.")
+        let taken = if is_served { "\nA gateway that runs takes it within seconds." } else { "" };
+        format!("{key}\n\nThis is the key {id} of {name}; it is not shown again.{taken}")
     })?;
     if is_new && !args.json {
         eprintln!("made the file {}", args.config.display());
-    } else if !args.json {
-        eprintln!("a running gateway takes it within seconds");
     }
-    note(args);
+    note(args, judged);
     Ok(Exit::Done)
+}
+
+type Judged = Result<(Config, Option<gateway::Plan>), ConfigErrors>;
+
+/// What `onetake serve` would say of the file as it is now.
+fn judge(args: &Args) -> Judged {
+    gateway::load(Source::File(&args.config), &Environment::of_process())
 }
 
 /// Says what still keeps the file from being served. Not an error: who adds a tenant may be in the
 /// middle of writing it.
-fn note(args: &Args) {
-    let judged = gateway::load(Source::File(&args.config), &Environment::of_process());
+fn note(args: &Args, judged: Judged) {
     if let Err(errors) = judged
         && !args.json
     {
@@ -236,7 +243,7 @@ fn revoke(args: &Args, name: &str, id: Option<&str>) -> Result<Exit> {
     say(args.json, &Revoked { tenant: name, revoked: meant }, || {
         format!("revoked: {meant}; a running gateway refuses them within seconds")
     })?;
-    note(args);
+    note(args, judge(args));
     Ok(Exit::Done)
 }
 

@@ -55,8 +55,8 @@ impl Size {
         Self(bytes.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX).next_multiple_of(frame::ALIGN))
     }
 
-    /// That of the first file.
-    fn first(self) -> usize {
+    /// That of the first file, and of one where the disk has no room for more.
+    pub(super) fn first(self) -> usize {
         self.0.min(FIRST_BYTES)
     }
 
@@ -237,5 +237,5 @@ fn next_blank(folder: &Path, yard: &Yard, usual: usize, needed: usize) -> io::Re
     }
     // One that was left from before may be smaller.
     blank.discard()?;
-    Blank::make(folder, usual)
+    Blank::make_if_smaller(folder, usual, needed)
 }

@@ -78,7 +78,9 @@ fn keep(shared: &Shared, mut mark: Mark, folder: &Path) {
         loop {
             match shared.yard.work() {
                 Work::Make(bytes) => {
-                    if let Some(other) = shared.yard.put(Blank::make(folder, bytes)?) {
+                    let least = Size::of(shared.options.log_bytes).first().min(bytes);
+                    let blank = Blank::make_if_smaller(folder, bytes, least)?;
+                    if let Some(other) = shared.yard.put(blank) {
                         other.discard()?;
                     }
                 }

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::api::{part, run_path};
-use crate::events::{self, OUTCOME_UNKNOWN};
-use crate::out::{span, tame};
+use crate::events;
+use crate::out::{span, tame, tame_line};
 
 /// The most nodes that are shown; those before them have long ended.
 const SHOWN_MAX: usize = 16;
@@ -53,9 +53,9 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Whether more than one must agree.
-    fn is_vote(&self) -> bool {
-        self.data.get("requiredApprovals").and_then(Value::as_u64).is_some_and(|count| count > 1)
+    /// Whom to ask, if nobody knows what became of a call.
+    fn doubt(&self) -> Option<String> {
+        events::doubtful(&self.kind, &self.key, &self.data)
     }
 
     fn list(&self, name: &str) -> impl Iterator<Item = &Value> {
@@ -66,41 +66,49 @@ impl Asked {
         self.list("actions").filter_map(Value::as_str).collect()
     }
 
-    /// A word that would do; of what only a person knows there are dots, which a host refuses.
-    fn word(&self) -> Value {
+    /// Whether the line is to have a key. Whoever approves may pass the line on to the next one,
+    /// who must not be taken for the first; and what an event must have is not always known, so a
+    /// first try may be refused and another one follow.
+    fn has_key(&self) -> bool {
+        !matches!(self.kind.as_str(), "approval" | "external-event")
+    }
+
+    /// A word that would do. For what only a person knows there are dots, which are no JSON: as
+    /// long as they stand there, nothing is taken for an answer.
+    fn word(&self) -> String {
         let actions = self.actions();
         match (self.kind.as_str(), actions.first()) {
             // To say the wrong thing here can be to pay twice, so nothing is suggested.
-            _ if self.key == OUTCOME_UNKNOWN => json!({"action": "…"}),
+            _ if self.doubt().is_some() => r#"{"action":…}"#.to_owned(),
             ("clarification", _) => {
-                let names =
-                    self.list("questions").filter_map(|one| one.get("id").unwrap_or(one).as_str());
-                let answers = names.map(|name| (name.to_owned(), json!("…")));
-                json!({"answers": answers.collect::<serde_json::Map<_, _>>()})
+                let name = |one| Value::get(one, "id").unwrap_or(one).as_str();
+                let names = self.list("questions").filter_map(name);
+                let answers: Vec<_> = names.map(|name| format!("{}:…", json!(name))).collect();
+                format!(r#"{{"answers":{{{}}}}}"#, answers.join(","))
             }
-            (_, Some(action)) => json!({"action": action}),
-            ("approval", None) => json!({"action": "accept"}),
-            (_, None) => json!({}),
+            (_, Some(action)) => json!({"action": action}).to_string(),
+            ("approval", None) => json!({"action": "accept"}).to_string(),
+            (_, None) => "{}".to_owned(),
         }
     }
 
     /// What is asked, and what can be said.
     fn question(&self) -> String {
-        let (node, what) = (&self.node, events::awaited(&self.kind, &self.key));
-        if self.key == OUTCOME_UNKNOWN {
-            let whom = match events::doubtful(&self.key, &self.data) {
-                whom if whom.is_empty() => "its provider".to_owned(),
-                whom => whom,
-            };
+        let (node, what) = (tame_line(&self.node), events::awaited(&self.kind, &self.key));
+        let what = tame_line(what);
+        if let Some(whom) = self.doubt() {
             return format!(
                 "{node} waits for {what}: the call may or may not have taken effect\n\
-                 first find out ({whom}), then say one of these:\n{CHOICE}"
+                 first find out ({}), then say one of these:\n{CHOICE}",
+                tame_line(&whom)
             );
         }
         let title = self.data.get("title").and_then(Value::as_str);
-        let title = title.map(|title| format!(": {title}")).unwrap_or_default();
+        let title = title.map(|title| format!(": {}", tame_line(title))).unwrap_or_default();
         let others = match self.actions().get(1..) {
-            Some(others) if !others.is_empty() => format!(" (or {})", others.join(", ")),
+            Some(others) if !others.is_empty() => {
+                format!(" (or {})", tame_line(&others.join(", ")))
+            }
             Some(_) | None => String::new(),
         };
         format!("{node} waits for {what}{title}\nto answer{others}:")
@@ -210,14 +218,13 @@ impl Board {
         let place = format!("{}/interrupts/{}", run_path(&self.run), part(&asked.node));
         let credential =
             if has_credential { " -H \"Authorization: Bearer $ONETAKE_API_KEY\"" } else { "" };
-        // Whoever votes passes the line on to the next voter, who must not be taken for the first.
-        let key =
-            if asked.is_vote() { String::new() } else { format!(" -H 'Idempotency-Key: {key}'") };
-        let body = json!({ "resumeValue": asked.word() }).to_string().replace('\'', r"'\''");
+        let key = asked.has_key().then(|| format!(" -H 'Idempotency-Key: {key}'"));
+        let body = format!(r#"{{"resumeValue":{}}}"#, asked.word()).replace('\'', r"'\''");
         format!(
-            "{}\ncurl -X POST {base}{place}{credential}{key} -d '{}'",
-            tame(&asked.question()),
-            tame(&body)
+            "{}\ncurl -X POST {base}{place}{credential}{} -d '{}'",
+            asked.question(),
+            key.unwrap_or_default(),
+            tame_line(&body)
         )
     }
 
@@ -233,7 +240,7 @@ impl Board {
         let since = u64::try_from(since_last.as_millis()).unwrap_or(u64::MAX);
         let now_ms = if is_over { self.last_ms } else { self.last_ms.saturating_add(since) };
         let took = elapsed(now_ms.saturating_sub(self.began_ms));
-        let mut head = format!("{}  {}  {took}", tame(&self.workflow), self.status);
+        let mut head = format!("{}  {}  {took}", tame(&self.workflow), tame_line(&self.status));
         if is_over && !self.error.is_empty() {
             head.push_str("  ");
             head.push_str(&self.error);
@@ -326,17 +333,17 @@ mod tests {
         assert_eq!(board.status(), "waiting-approval");
         let expected = "the gate waits for approval: Pay?\nto answer (or reject):\n\
             curl -X POST http://h:1/v1/runs/run-1/interrupts/the%20gate \
-            -H \"Authorization: Bearer $ONETAKE_API_KEY\" -H 'Idempotency-Key: k' \
+            -H \"Authorization: Bearer $ONETAKE_API_KEY\" \
             -d '{\"resumeValue\":{\"action\":\"accept\"}}'";
         assert_eq!(board.answer(&asked, "http://h:1", true, "k"), expected);
         let questions = json!({"questions": [{"id": "q1"}, "q2"]});
         let (node, kind, key) = ("ask".into(), "clarification".into(), "ask".into());
         let open = Asked { node, kind, key, data: questions };
         let answer = board.answer(&open, "http://h:1", false, "k");
-        assert!(answer.ends_with(r#"-d '{"resumeValue":{"answers":{"q1":"…","q2":"…"}}}'"#));
-        let data = json!({"requiredApprovals": 2});
-        let vote = Asked { data, ..asked };
-        assert!(!board.answer(&vote, "http://h:1", false, "k").contains("Idempotency-Key"));
+        let end = r#"-H 'Idempotency-Key: k' -d '{"resumeValue":{"answers":{"q1":…,"q2":…}}}'"#;
+        assert!(answer.ends_with(end), "{answer}");
+        let happens = Asked { kind: "external-event".into(), data: json!({}), ..open };
+        assert!(!board.answer(&happens, "http://h:1", false, "k").contains("Idempotency-Key"));
         board.hear(&event(1, "node.resumed", "the gate", &json!({})));
         assert_eq!((board.status(), board.asked.len()), ("running", 0));
     }
@@ -345,14 +352,14 @@ mod tests {
     #[test]
     fn nothing_is_suggested_where_nobody_knows_what_happened() {
         let mut board = Board::new("run-1", "orders");
-        let data = json!({"provider": "bank", "idempotencyKey": "ow-1", "message": "m"});
-        let asked = json!({"kind": "custom", "key": OUTCOME_UNKNOWN, "data": data});
+        let data = json!({"provider": "bank\n", "idempotencyKey": "ow-1", "since": "s"});
+        let asked = json!({"kind": "custom", "key": "outcome_unknown", "data": data});
         let asked = board.hear(&event(0, "interrupt.requested", "pay", &asked)).unwrap();
         let expected = format!(
             "pay waits for outcome_unknown: the call may or may not have taken effect\n\
-             first find out (bank, Idempotency-Key ow-1), then say one of these:\n{CHOICE}\n\
+             first find out (bank , Idempotency-Key ow-1), then say one of these:\n{CHOICE}\n\
              curl -X POST http://h:1/v1/runs/run-1/interrupts/pay -H 'Idempotency-Key: k' -d {}",
-            r#"'{"resumeValue":{"action":"…"}}'"#
+            r#"'{"resumeValue":{"action":…}}'"#
         );
         assert_eq!(board.answer(&asked, "http://h:1", false, "k"), expected);
     }

@@ -6,7 +6,7 @@ use onetake_console::wire::{CancelDone, NodeRow, RunFailure, RunRow, RunShown, R
 use serde_json::Value;
 
 use crate::events;
-use crate::out::{lines, span, table, tame};
+use crate::out::{lines, span, table, tame, tame_line};
 
 /// A page of runs.
 pub(super) fn runs(page: &RunsPage) -> String {
@@ -40,8 +40,9 @@ pub(super) fn run(shown: &RunShown) -> String {
     add("error", shown.error.as_ref().map(failure));
     add("reason", shown.reason.as_deref().map(tame));
     add("waits for", waits(shown));
-    let doubt = shown.waits.as_ref().map(|waits| events::doubtful(&waits.key, &waits.data.0));
-    add("find out at", doubt.filter(|doubt| !doubt.is_empty()).map(|doubt| tame(&doubt)));
+    let waits = shown.waits.as_ref();
+    let doubt = waits.and_then(|waits| events::doubtful(&waits.kind, &waits.key, &waits.data.0));
+    add("find out at", doubt.map(|doubt| tame_line(&doubt)));
     add("part of", shown.parent.as_deref().map(tame));
     add("its runs", joined(&shown.children));
     add("tags", joined(&shown.tags));
@@ -68,8 +69,8 @@ fn node(row: &NodeRow, now_ms: u64) -> [String; 5] {
 
 fn waits(shown: &RunShown) -> Option<String> {
     let waits = shown.waits.as_ref()?;
-    let kind = tame(events::awaited(&waits.kind, &waits.key));
-    let node = tame(&waits.node);
+    let kind = tame_line(events::awaited(&waits.kind, &waits.key));
+    let node = tame_line(&waits.node);
     let choice = joined(&waits.actions).map(|words| format!(": {words}")).unwrap_or_default();
     let end = waits.until_ms.map(|end| {
         let left = span(end.saturating_sub(shown.now_ms));
@@ -83,7 +84,7 @@ fn failure(failure: &RunFailure) -> String {
 }
 
 fn joined(words: &[String]) -> Option<String> {
-    let words: Vec<_> = words.iter().map(|word| tame(word)).collect();
+    let words: Vec<_> = words.iter().map(|word| tame_line(word)).collect();
     (!words.is_empty()).then(|| words.join(", "))
 }
 

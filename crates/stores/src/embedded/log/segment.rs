@@ -102,6 +102,15 @@ impl Blank {
         Ok(Self { path, file, bytes })
     }
 
+    /// The same, or a smaller one of at least `least` bytes where the disk has no room for that.
+    pub(in crate::embedded) fn make_if_smaller(
+        folder: &Path,
+        bytes: usize,
+        least: usize,
+    ) -> io::Result<Self> {
+        as_large_as_fits(bytes, least, |bytes| Self::make(folder, bytes))
+    }
+
     /// Removes the file: it is too small to be used again.
     pub(in crate::embedded) fn discard(self) -> io::Result<()> {
         std::fs::remove_file(self.path)
@@ -112,6 +121,22 @@ impl Blank {
         let file = OpenOptions::new().write(true).open(path)?;
         let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(0);
         Ok(Self { path: path.to_path_buf(), file, bytes })
+    }
+}
+
+/// What `make` makes of so many bytes, or of half as many and so on while the disk is full.
+fn as_large_as_fits<T>(
+    mut bytes: usize,
+    least: usize,
+    make: impl Fn(usize) -> io::Result<T>,
+) -> io::Result<T> {
+    loop {
+        match make(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull && bytes > least => {
+                bytes = (bytes / 2).next_multiple_of(ALIGN).max(least);
+            }
+            result => return result,
+        }
     }
 }
 
@@ -280,6 +305,21 @@ impl Segment {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_smaller_where_the_disk_is_nearly_full_and_never_too_small() {
+        let made = |bytes, least, free| {
+            as_large_as_fits(bytes, least, |bytes| match bytes {
+                bytes if bytes <= free => Ok(bytes),
+                _ => Err(io::Error::from(io::ErrorKind::StorageFull)),
+            })
+        };
+        assert_eq!(made(64 << 20, 1 << 20, 64 << 20).unwrap(), 64 << 20);
+        assert_eq!(made(64 << 20, 1 << 20, 40 << 20).unwrap(), 32 << 20);
+        assert_eq!(made(3 << 20, 2 << 20, 2 << 20).unwrap(), 2 << 20);
+        assert!(made(64 << 20, 1 << 20, 1_000).is_err());
+        assert!(as_large_as_fits(8, 1, |_| Err::<(), _>(io::Error::other("broken"))).is_err());
+    }
 
     #[test]
     fn a_head_reads_as_it_was_written_and_any_change_is_noticed() {
