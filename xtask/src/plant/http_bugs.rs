@@ -61,8 +61,8 @@ pub(super) const HTTP_BUGS: &[Planted] = &[
         story: "A retry whose client spells `~` as `%7E` is taken for another request.",
         edits: &[Edit {
             file: "crates/http/src/gateway.rs",
-            find: "            None => path.as_str().to_owned(),\n",
-            replace: "            None => request.uri().path().to_owned(),\n",
+            find: "            None => Some(path.as_str().to_owned()),\n",
+            replace: "            None => Some(request.uri().path().to_owned()),\n",
         }],
         package: "onetake-http",
         target: GATEWAY,
@@ -198,12 +198,9 @@ pub(super) const HTTP_BUGS: &[Planted] = &[
         name: "one-scope-for-all",
         story: "One tenant hears the answer of another.",
         edits: &[Edit {
-            file: "crates/http/src/gateway.rs",
-            find: "        extensions.insert(scope);\n",
-            replace: concat!(
-                "        scope = Scope::tenant_named(\"gateway\").expect(\"a name\");\n",
-                "        extensions.insert(scope);\n",
-            ),
+            file: "crates/http/src/gateway/proxy.rs",
+            find: "Some(if self.target.shares_keys { shared(scope) } else { scope })",
+            replace: "Scope::tenant_named(\"gateway\").ok().or_else(|| Some(shared(scope)))",
         }],
         package: "onetake-http",
         target: GATEWAY,
@@ -215,11 +212,8 @@ pub(super) const HTTP_BUGS: &[Planted] = &[
         story: "One user of a tenant hears the answer of another.",
         edits: &[Edit {
             file: "crates/http/src/identity.rs",
-            find: concat!(
-                "(Reach::Subject, Some(principal)) => Scope::of(self.tenant.clone(), ",
-                "principal.clone()),",
-            ),
-            replace: "(Reach::Subject, Some(_)) => Scope::tenant_wide(self.tenant.clone()),",
+            find: "Some(principal) => Scope::of(self.tenant.clone(), principal.clone()),",
+            replace: "Some(_) => Scope::tenant_wide(self.tenant.clone()),",
         }],
         package: "onetake-http",
         target: IDENTITY,
