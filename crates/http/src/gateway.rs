@@ -271,6 +271,7 @@ impl Gateway {
             None if path.as_str() == request.uri().path() => None,
             None => Some(path.as_str().to_owned()),
         };
+        // What the usual methods are called is known beforehand.
         let name = target.matched.as_ref().filter(|_| target.operation(request.method()).is_none());
         let extensions = request.extensions_mut();
         asked.map(|asked| extensions.insert(AskedPath(asked.into())));

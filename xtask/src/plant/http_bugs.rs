@@ -199,8 +199,8 @@ pub(super) const HTTP_BUGS: &[Planted] = &[
         story: "One tenant hears the answer of another.",
         edits: &[Edit {
             file: "crates/http/src/gateway/proxy.rs",
-            find: "Some(if self.target.shares_keys { shared(scope) } else { scope })",
-            replace: "Scope::tenant_named(\"gateway\").ok().or_else(|| Some(shared(scope)))",
+            find: "        Some(self.keys_of())\n",
+            replace: "        Scope::tenant_named(\"gateway\").ok()\n",
         }],
         package: "onetake-http",
         target: GATEWAY,

@@ -198,18 +198,23 @@ impl Proxy {
         }
     }
 
+    /// Whose keys the caller's are. Whoever shares a key shares its answer, and what the upstream
+    /// is sent for it.
+    fn keys_of(&self) -> Scope {
+        if self.target.shares_keys {
+            Scope::tenant_wide(self.identity.tenant().clone())
+        } else {
+            self.identity.scope()
+        }
+    }
+
     /// The key as the upstream knows it.
     pub(super) fn key_sent<'k>(&self, key: &'k Key) -> Cow<'k, str> {
         match self.target.forward_key {
             ForwardKey::Raw => key.as_str().into(),
             ForwardKey::Scoped => {
                 let operation = Operation::new("forwarded").expect("invariant: it is a name");
-                let mut scope = self.identity.scope();
-                // Whoever shares a key shares what the upstream is sent for it.
-                if self.target.shares_keys {
-                    scope = Scope::tenant_wide(scope.tenant().clone());
-                }
-                Address::new(scope, operation, key.clone()).slot().hex().into()
+                Address::new(self.keys_of(), operation, key.clone()).slot().hex().into()
             }
         }
     }
@@ -302,10 +307,7 @@ impl Handler<Incoming> for Proxy {
     }
 
     fn scope(&self) -> Option<Scope> {
-        let scope = self.identity.scope();
-        // Whoever shares a key shares its answer.
-        let shared = |scope: Scope| Scope::tenant_wide(scope.tenant().clone());
-        Some(if self.target.shares_keys { shared(scope) } else { scope })
+        Some(self.keys_of())
     }
 
     fn operation(&self, method: &Method) -> Option<Operation> {
