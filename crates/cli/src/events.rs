@@ -8,7 +8,7 @@ use crate::exit::Exit;
 use crate::out::{span, tame_line};
 
 /// What a run waits for when nobody knows whether a call took effect.
-pub(crate) const OUTCOME_UNKNOWN: &str = "outcome_unknown";
+const OUTCOME_UNKNOWN: &str = "outcome_unknown";
 /// The longest detail, in characters.
 const DETAIL_CHARS_MAX: usize = 160;
 /// How wide the type of an event is.

@@ -106,6 +106,7 @@ fn what_keeps_a_file_from_being_served_is_said_when_it_is_changed() {
     fs::write(folder.path().join("onetake.toml"), file).unwrap();
     let first = tenant(folder.path(), &["add", "acme"]);
     assert_eq!((first.status.code(), text(&first.stderr)), (Some(0), ""));
+    assert!(text(&first.stdout).ends_with("A running gateway takes it within seconds.\n"));
     let last = tenant(folder.path(), &["revoke", "acme", "--all"]);
     assert_eq!(last.status.code(), Some(0));
     let said = text(&last.stderr);

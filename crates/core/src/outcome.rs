@@ -38,7 +38,7 @@ impl Status {
 }
 
 /// The name of a header, lower case. One that many responses have takes no memory of its own.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldName(Cow<'static, str>);
 
 /// Names that many responses have.
@@ -75,12 +75,6 @@ impl Deref for FieldName {
 
     fn deref(&self) -> &str {
         &self.0
-    }
-}
-
-impl fmt::Debug for FieldName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
     }
 }
 

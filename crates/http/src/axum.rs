@@ -112,7 +112,9 @@ where
         mut request: Request<DoorBody<Body>>,
         attempt: Option<Attempt>,
     ) -> Ended<Body, Infallible> {
-        attempt.map(|attempt| request.extensions_mut().insert(attempt));
+        if let Some(attempt) = attempt {
+            request.extensions_mut().insert(attempt);
+        }
         Ended::Responded(self.handler.call(request.map(Body::new), self.state).await)
     }
 }

@@ -274,8 +274,12 @@ impl Gateway {
         // What the usual methods are called is known beforehand.
         let name = target.matched.as_ref().filter(|_| target.operation(request.method()).is_none());
         let extensions = request.extensions_mut();
-        asked.map(|asked| extensions.insert(AskedPath(asked.into())));
-        name.map(|name| extensions.insert(MatchedRoute(Arc::clone(name))));
+        if let Some(asked) = asked {
+            extensions.insert(AskedPath(asked.into()));
+        }
+        if let Some(name) = name {
+            extensions.insert(MatchedRoute(Arc::clone(name)));
+        }
         if target.probe.is_some() {
             extensions.insert(PathParams(params.into()));
         }

@@ -53,7 +53,9 @@ where
         mut request: Request<DoorBody<B>>,
         attempt: Option<Attempt>,
     ) -> Ended<R, S::Error> {
-        attempt.map(|attempt| request.extensions_mut().insert(attempt));
+        if let Some(attempt) = attempt {
+            request.extensions_mut().insert(attempt);
+        }
         let ready = std::future::poll_fn(|cx| self.0.poll_ready(cx)).await;
         let ended = match ready {
             Ok(()) => self.0.call(request).await,

@@ -137,10 +137,8 @@ impl<S: Journal> Door<S> {
     pub fn new(host: Host<S>, gate: Gate, has_seams: bool) -> Self {
         // Every body here is JSON, whether it says so or not, and counts by its meaning.
         let settings = Settings::builder(Dialect::openwop()).all_json();
-        let settings = settings
-            .request_bytes_max(REQUEST_BYTES_MAX)
-            .build()
-            .expect("invariant: the contract's settings are in bounds");
+        let settings = settings.request_bytes_max(REQUEST_BYTES_MAX);
+        let settings = settings.build().expect("invariant: the contract's settings are in bounds");
         let idempotency = Idempotency::by_extension(host.engine().clone()).with(settings);
         let documents = Documents::of(&host);
         Self { host, gate, idempotency, documents, has_seams }

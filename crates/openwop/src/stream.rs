@@ -261,7 +261,7 @@ impl<S: Journal> Host<S> {
     pub(crate) async fn poll(
         &self,
         key: &RunKey,
-        from: u64,
+        mut from: u64,
         within: Duration,
     ) -> Result<(Vec<Event>, bool), onetake_engine::RunError> {
         const POLLED_MAX: usize = 1_000;
@@ -275,6 +275,7 @@ impl<S: Journal> Host<S> {
             if !page.events.is_empty() || is_complete || Instant::now() >= ends {
                 return Ok((page.events, is_complete));
             }
+            from = page.next;
             let left = ends.saturating_duration_since(Instant::now()).min(LOOK_EVERY);
             let _ = timeout(left, ear.hear()).await;
         }

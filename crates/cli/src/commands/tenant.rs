@@ -128,7 +128,7 @@ fn add(args: &Args, new: &Add) -> Result<Exit> {
     let judged = judge(args);
     let is_served = matches!(&judged, Ok((_, Some(plan))) if plan.keys.is_some());
     say(args.json, &added, || {
-        let taken = if is_served { "\nA gateway that runs takes it within seconds." } else { "" };
+        let taken = if is_served { "\nA running gateway takes it within seconds." } else { "" };
         format!("{key}\n\nThis is the key {id} of {name}; it is not shown again.{taken}")
     })?;
     if is_new && !args.json {

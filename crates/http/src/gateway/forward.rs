@@ -8,7 +8,6 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::ops::Range;
 
 use bytes::{BufMut, BytesMut};
 use http::header::{self, Entry, HeaderName};
@@ -25,8 +24,6 @@ const FORWARDED_FAMILY: &str = "x-forwarded-";
 /// Set by some proxies for the one address that a backend should believe.
 const REAL_IP: &str = "x-real-ip";
 const TRAILERS: &str = "trailers";
-/// Room for how a hop is described, without the host that was asked for.
-const HOP_BYTES: usize = 96;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -248,36 +245,15 @@ fn describe_caller(headers: &mut HeaderMap, caller: &Caller, host: Option<&Autho
     let (ip, proto) = (peer.to_string(), caller.scheme.as_str());
     let (opens, closes) = if peer.is_ipv6() { ("\"[", "]\"") } else { ("", "") };
     let host = host.map(Authority::as_str);
-    // What is said in more than one header is written once.
-    let mut text = BytesMut::with_capacity(HOP_BYTES + host.map_or(0, str::len));
-    let mut add = |piece: &str| {
-        text.put_slice(piece.as_bytes());
-        text.len() - piece.len()..text.len()
-    };
-    add("for=");
-    add(opens);
-    let ip = add(&ip);
-    add(closes);
     // An authority has neither quotes nor backslashes, so it needs no escapes.
-    let named = host.map(|host| {
-        add(";host=\"");
-        let named = add(host);
-        add("\"");
-        named
-    });
-    add(";proto=");
-    let proto = add(proto);
-    let text = text.freeze();
-    let value = |at: Range<usize>| {
-        let value = HeaderValue::from_maybe_shared(text.slice(at));
-        value.expect("invariant: addresses and authorities are visible ASCII")
-    };
-    append(headers, header::FORWARDED, value(0..text.len()));
+    let [before, named, behind] = host.map_or([""; 3], |host| [";host=\"", host, "\""]);
+    let hop = ["for=", opens, &ip, closes, before, named, behind, ";proto=", proto].concat();
+    append(headers, header::FORWARDED, value(hop));
     append(headers, X_FORWARDED_FOR, value(ip));
-    if let Some(named) = named {
-        append(headers, X_FORWARDED_HOST, value(named));
+    if let Some(host) = host {
+        append(headers, X_FORWARDED_HOST, value(host.to_owned()));
     }
-    append(headers, X_FORWARDED_PROTO, value(proto));
+    append(headers, X_FORWARDED_PROTO, value(proto.to_owned()));
 }
 
 /// Makes one line of the cookies that HTTP/2 may send in several (RFC 9113 §8.2.3).

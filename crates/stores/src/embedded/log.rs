@@ -237,5 +237,5 @@ fn next_blank(folder: &Path, yard: &Yard, usual: usize, needed: usize) -> io::Re
     }
     // One that was left from before may be smaller.
     blank.discard()?;
-    Blank::make_if_smaller(folder, usual, needed)
+    Blank::make_up_to(folder, usual, needed)
 }

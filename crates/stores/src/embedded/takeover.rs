@@ -79,7 +79,7 @@ fn keep(shared: &Shared, mut mark: Mark, folder: &Path) {
             match shared.yard.work() {
                 Work::Make(bytes) => {
                     let least = Size::of(shared.options.log_bytes).first().min(bytes);
-                    let blank = Blank::make_if_smaller(folder, bytes, least)?;
+                    let blank = Blank::make_up_to(folder, bytes, least)?;
                     if let Some(other) = shared.yard.put(blank) {
                         other.discard()?;
                     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::api::{part, run_path};
 use crate::events;
-use crate::out::{span, tame, tame_line};
+use crate::out::{span, tame_line};
 
 /// The most nodes that are shown; those before them have long ended.
 const SHOWN_MAX: usize = 16;
@@ -240,7 +240,8 @@ impl Board {
         let since = u64::try_from(since_last.as_millis()).unwrap_or(u64::MAX);
         let now_ms = if is_over { self.last_ms } else { self.last_ms.saturating_add(since) };
         let took = elapsed(now_ms.saturating_sub(self.began_ms));
-        let mut head = format!("{}  {}  {took}", tame(&self.workflow), tame_line(&self.status));
+        let mut head =
+            format!("{}  {}  {took}", tame_line(&self.workflow), tame_line(&self.status));
         if is_over && !self.error.is_empty() {
             head.push_str("  ");
             head.push_str(&self.error);
@@ -262,7 +263,8 @@ impl Board {
             };
             let sign = paint(line.mark, &sign.to_string());
             let took = elapsed(line.ended_ms.unwrap_or(now_ms).saturating_sub(line.since_ms));
-            let text = format!("  {sign} {:width$}  {took:>6}  {}", tame(&line.node), line.note);
+            let text =
+                format!("  {sign} {:width$}  {took:>6}  {}", tame_line(&line.node), line.note);
             text.trim_end().to_owned()
         }));
         all

@@ -6,7 +6,7 @@ use onetake_console::wire::{CancelDone, NodeRow, RunFailure, RunRow, RunShown, R
 use serde_json::Value;
 
 use crate::events;
-use crate::out::{lines, span, table, tame, tame_line};
+use crate::out::{lines, span, table, tame_line};
 
 /// A page of runs.
 pub(super) fn runs(page: &RunsPage) -> String {
@@ -14,11 +14,11 @@ pub(super) fn runs(page: &RunsPage) -> String {
     let row = |row: &RunRow| {
         let took = row.ended_ms.map(|end| span(end.saturating_sub(row.created_ms)));
         [
-            tame(&row.tenant),
-            tame(&row.run),
-            tame(&row.workflow),
+            tame_line(&row.tenant),
+            tame_line(&row.run),
+            tame_line(&row.workflow),
             row.status.clone(),
-            row.node.as_deref().map_or("-".to_owned(), tame),
+            row.node.as_deref().map_or("-".to_owned(), tame_line),
             span(page.now_ms.saturating_sub(row.created_ms)),
             took.unwrap_or_else(|| "-".to_owned()),
         ]
@@ -29,21 +29,21 @@ pub(super) fn runs(page: &RunsPage) -> String {
 /// One run with everything.
 pub(super) fn run(shown: &RunShown) -> String {
     let (row, now) = (&shown.row, shown.now_ms);
-    let mut pairs = vec![("tenant", tame(&row.tenant)), ("run", tame(&row.run))];
+    let mut pairs = vec![("tenant", tame_line(&row.tenant)), ("run", tame_line(&row.run))];
     let mut add = |name, value: Option<String>| pairs.extend(value.map(|value| (name, value)));
-    add("created by", shown.principal.as_deref().map(tame));
-    add("workflow", Some(tame(&row.workflow)));
+    add("created by", shown.principal.as_deref().map(tame_line));
+    add("workflow", Some(tame_line(&row.workflow)));
     add("status", Some(row.status.clone()));
     add("created", Some(format!("{} ago", span(now.saturating_sub(row.created_ms)))));
     let took = row.ended_ms.map(|end| span(end.saturating_sub(row.created_ms)));
     add("ended", took.map(|took| format!("after {took}")));
     add("error", shown.error.as_ref().map(failure));
-    add("reason", shown.reason.as_deref().map(tame));
+    add("reason", shown.reason.as_deref().map(tame_line));
     add("waits for", waits(shown));
     let waits = shown.waits.as_ref();
     let doubt = waits.and_then(|waits| events::doubtful(&waits.kind, &waits.key, &waits.data.0));
     add("find out at", doubt.map(|doubt| tame_line(&doubt)));
-    add("part of", shown.parent.as_deref().map(tame));
+    add("part of", shown.parent.as_deref().map(tame_line));
     add("its runs", joined(&shown.children));
     add("tags", joined(&shown.tags));
     add("inputs", values(&shown.inputs.0));
@@ -57,9 +57,9 @@ pub(super) fn run(shown: &RunShown) -> String {
 }
 
 fn node(row: &NodeRow, now_ms: u64) -> [String; 5] {
-    let what = row.error.as_ref().map(failure).or_else(|| row.child.as_deref().map(tame));
+    let what = row.error.as_ref().map(failure).or_else(|| row.child.as_deref().map(tame_line));
     [
-        tame(&row.node),
+        tame_line(&row.node),
         row.status.clone(),
         row.attempt.to_string(),
         span(row.ended_ms.unwrap_or(now_ms).saturating_sub(row.since_ms)),
@@ -80,7 +80,7 @@ fn waits(shown: &RunShown) -> Option<String> {
 }
 
 fn failure(failure: &RunFailure) -> String {
-    format!("{}: {}", tame(&failure.code), tame(&failure.message))
+    format!("{}: {}", tame_line(&failure.code), tame_line(&failure.message))
 }
 
 fn joined(words: &[String]) -> Option<String> {
@@ -90,12 +90,12 @@ fn joined(words: &[String]) -> Option<String> {
 
 fn values(value: &Value) -> Option<String> {
     let is_empty = value.as_object().is_none_or(serde_json::Map::is_empty);
-    (!is_empty).then(|| tame(&value.to_string()))
+    (!is_empty).then(|| tame_line(&value.to_string()))
 }
 
 /// What ending a run came to.
 pub(super) fn cancelled(done: &CancelDone) -> String {
     let word = if done.repeated { "cancelled before" } else { "cancelled" };
     let CancelDone { row, .. } = done;
-    format!("{word}: {} of {}", tame(&row.run), tame(&row.tenant))
+    format!("{word}: {} of {}", tame_line(&row.run), tame_line(&row.tenant))
 }

@@ -103,7 +103,7 @@ impl Blank {
     }
 
     /// The same, or a smaller one of at least `least` bytes where the disk has no room for that.
-    pub(in crate::embedded) fn make_if_smaller(
+    pub(in crate::embedded) fn make_up_to(
         folder: &Path,
         bytes: usize,
         least: usize,
