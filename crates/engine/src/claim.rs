@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::answer::Attempt;
 use crate::engine::{Engine, Permit};
 use crate::error::RunError;
-use crate::lease::{Held, Told};
+use crate::lease::{Held, Home, Told};
 use crate::store::{Slots, Stamped, Swap};
 
 /// How often a claim is repeated while the store cannot say whether it is written.
@@ -38,7 +38,7 @@ where
     Fut: Future<Output = Report> + Send + 'static,
 {
     pub(crate) ask: Ask,
-    engine: Engine<S>,
+    pub(crate) engine: Engine<S>,
     permit: Option<Permit<S>>,
     execute: Option<F>,
     claiming: Option<Claiming>,
@@ -84,11 +84,11 @@ where
 
     /// Starts to execute under `claim`, which was won. What comes of it is told where the caller
     /// listens.
-    pub(crate) fn start(mut self, claim: Arc<Record>) -> Told {
+    pub(crate) fn start(&mut self, claim: Arc<Record>, home: Home) -> Told {
         let claiming = self.claiming.take().expect("invariant: a won claim was on its way");
         let execute = self.execute.take().expect("invariant: nothing executed before the claim");
         let permit = self.permit.take().expect("invariant: no claim without a permit");
-        Held::new(permit, claim, Arc::clone(&self.ask.policy), claiming.sent).start(execute)
+        Held::new(permit, claim, Arc::clone(&self.ask.policy), claiming.sent).start(execute, home)
     }
 }
 
@@ -106,7 +106,7 @@ where
         let finish = async move {
             let reply = engine.claim(&claiming, &policy).await;
             if let Ok(Stamped { value: Swap::Won(claim), .. }) = reply {
-                drop(Held::new(permit, claim, policy, claiming.sent).start(execute));
+                drop(Held::new(permit, claim, policy, claiming.sent).start(execute, Home::Engine));
             }
         };
         self.engine.0.tasks.spawn_on(finish, &runtime);
@@ -123,7 +123,7 @@ impl<S: Slots> Engine<S> {
         let Claiming { expected, draft, .. } = claiming;
         let mut unsure = None;
         for failures in 1..=CLAIM_TRIES_MAX {
-            match self.swap(*expected, draft.clone()).await {
+            match self.swap(*expected, draft).await {
                 Ok(Stamped { value: Swap::Unknown, .. }) => unsure = Some(RunError::ClaimUncertain),
                 // This call wrote nothing, but one before it may have.
                 Err(error) if unsure.is_some() => unsure = Some(error.into()),
@@ -174,7 +174,7 @@ impl<S: Slots> Engine<S> {
             let ours = found.filter(|there| there.fence == claim.fence && there.is_open());
             let Some(there) = ours else { return };
             let release = Settlement::Freed(None).draft(&there, policy, self.0.mint.id());
-            let reply = self.swap(Some(there.version), release).await;
+            let reply = self.swap(Some(there.version), &release).await;
             if let Ok(Stamped { value: Swap::Won(_), .. }) = reply {
                 return self.0.waiters.nudge(claim.address.slot());
             }

@@ -121,7 +121,7 @@ impl<S: Slots> Engine<S> {
         unsure: &mut bool,
     ) -> Reply<Swap> {
         for failures in 1..=TRIES_MAX {
-            match self.swap(expected, draft.clone()).await? {
+            match self.swap(expected, draft).await? {
                 Stamped { value: Swap::Unknown, .. } => *unsure = true,
                 known => return Ok(known),
             }
@@ -210,7 +210,7 @@ impl<S: Slots> Engine<S> {
                 }
             };
             let draft = settlement.draft(&claim, policy, write);
-            match self.swap(Some(claim.version), draft).await {
+            match self.swap(Some(claim.version), &draft).await {
                 Ok(Stamped { value: Swap::Won(record), .. }) => {
                     let news = News::of(&record, settlement);
                     let answer = news.to_executor();
@@ -244,7 +244,7 @@ impl<S: Slots> Engine<S> {
         for _ in 0..TRIES_MAX {
             let claim = ask.claim(Grounds { expected, ..Grounds::FIRST }, fence, write);
             let draft: Draft = settlement.draft(&claim.at(Timestamp::ZERO), &ask.policy, write);
-            let (found, now) = match self.swap(expected, draft).await? {
+            let (found, now) = match self.swap(expected, &draft).await? {
                 Stamped { value: Swap::Won(record), .. } => {
                     return Ok(News::of(&record, settlement).to_executor());
                 }

@@ -17,7 +17,7 @@ use crate::answer::{Answer, Attempt};
 use crate::claim::Pending;
 use crate::engine::Engine;
 use crate::error::RunError;
-use crate::lease::hear;
+use crate::lease::{Home, hear};
 use crate::store::{Slots, Stamped, Swap};
 use crate::wait::News;
 
@@ -91,7 +91,7 @@ impl<S: Slots> Engine<S> {
         let settlement = settlement.within(self.0.limits.outcome_bytes_max);
         let draft = settlement.draft(&doubt.record, policy, self.0.mint.id());
         for failures in 1..=TRIES_MAX {
-            match self.swap(Some(doubt.record.version), draft.clone()).await?.value {
+            match self.swap(Some(doubt.record.version), &draft).await?.value {
                 Swap::Won(record) => {
                     let slot = record.address.slot();
                     self.0.waiters.settle(slot, || News::of(&record, settlement));
@@ -145,7 +145,7 @@ impl<S: Slots> Engine<S> {
             above: Some(record.fence),
         };
         let told = match Box::pin(pending.claim(grounds)).await?.value {
-            Swap::Won(claim) => pending.start(claim),
+            Swap::Won(claim) => pending.start(claim, Home::Engine),
             Swap::Lost(_) => return Ok(None),
             Swap::Unknown => return Err(RunError::ClaimUncertain),
         };

@@ -3,11 +3,8 @@
 //! A cheap handle; clones share everything. It makes every store call with a time limit and keeps
 //! every task that it starts. The walks themselves are `run.rs` and `transact.rs`.
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use onetake_core::{Backoff, Draft, Record, Slot, Timestamp, Version};
@@ -15,6 +12,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use crate::error::RunError;
+use crate::in_time::InTime;
 use crate::limits::Limits;
 use crate::metrics::Meters;
 use crate::mint::Mint;
@@ -141,8 +139,8 @@ impl<S: Slots> Engine<S> {
     }
 
     /// A swap without a reply in time may or may not be written.
-    pub(crate) async fn swap(&self, expected: Option<Version>, next: Draft) -> Reply<Swap> {
-        self.in_time(self.0.store.swap(expected, next)).await.unwrap_or(UNSURE)
+    pub(crate) async fn swap(&self, expected: Option<Version>, next: &Draft) -> Reply<Swap> {
+        self.in_time(self.0.store.swap(expected, next.clone())).await.unwrap_or(UNSURE)
     }
 
     pub(crate) async fn renew(
@@ -154,15 +152,9 @@ impl<S: Slots> Engine<S> {
         self.in_time(self.0.store.renew(slot, expected, lease)).await.unwrap_or(UNSURE)
     }
 
-    /// Makes a store call; `None` when no reply came in time. A store that answers at once needs no
-    /// timer, so none is made before it has shown that it does not.
-    pub(crate) async fn in_time<T>(&self, call: impl Future<Output = T>) -> Option<T> {
-        let mut call = pin!(call);
-        let first = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await;
-        match first {
-            Poll::Ready(reply) => Some(reply),
-            Poll::Pending => timeout(self.0.limits.store_within, call).await.ok(),
-        }
+    /// Makes a store call; `None` when no reply came in time.
+    pub(crate) fn in_time<F: Future>(&self, call: F) -> InTime<F> {
+        InTime::new(call, self.0.limits.store_within)
     }
 
     /// Waits before the next try after `failures` in a row.

@@ -1,10 +1,11 @@
-//! A claim that was won: its execution, detached from the caller, and the lease that keeps it
-//! alive.
+//! A claim that was won: its execution, and the lease that keeps it alive.
 //!
-//! Execution, heartbeat and completion share one task of the engine and take turns in it, so none
-//! of them can race another, and an execution that is stopped is gone before anything else happens.
-//! Nobody who goes away cancels anything here: the caller holds only an ear. Code that blocks its
-//! thread also holds up its heartbeat; it belongs in a blocking task.
+//! Execution, heartbeat and completion are one future and take turns in it, so none of them can
+//! race another, and an execution that is stopped is gone before anything else happens. Nobody who
+//! goes away cancels anything here: that future is in a task of the engine, and the caller holds
+//! only an ear; or, where the caller asked for it, it is in the caller's task and moves into one of
+//! the engine's when the caller goes. Code that blocks its thread also holds up its heartbeat; it
+//! belongs in a blocking task.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,8 +14,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use onetake_core::{Cause, Policy, Record, Report, Settlement};
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::task::TaskTracker;
 
 use crate::answer::{Answer, Attempt};
 use crate::engine::{Engine, Permit, UNSURE};
@@ -24,8 +27,66 @@ use crate::store::{Slots, Stamped, Swap};
 /// Heartbeats in one lease: two may fail before it lapses.
 const BEATS_PER_LEASE: u32 = 3;
 
+/// Where an execution lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// In a task of the engine, from the beginning.
+    Engine,
+    /// In the task of its caller, and in one of the engine once the caller has gone.
+    Caller,
+}
+
+type Heard = Result<Answer, RunError>;
+
 /// The caller's ear: dropping it stops nothing.
-pub(crate) type Told = JoinHandle<Result<Answer, RunError>>;
+pub(crate) enum Told {
+    There(JoinHandle<Heard>),
+    Here(Here),
+}
+
+/// An execution in the task of its caller.
+pub(crate) struct Here {
+    /// `None` once it has ended.
+    own: Option<Pin<Box<dyn Future<Output = Heard> + Send>>>,
+    tasks: TaskTracker,
+    runtime: Handle,
+}
+
+impl Future for Told {
+    type Output = Heard;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Heard> {
+        match self.get_mut() {
+            Self::There(task) => {
+                Pin::new(task).poll(cx).map(|ended| ended.unwrap_or(Err(RunError::Lost)))
+            }
+            Self::Here(here) => here.poll(cx),
+        }
+    }
+}
+
+impl Here {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Heard> {
+        // Taken out meanwhile: what has panicked must not be looked at again.
+        let Some(mut own) = self.own.take() else { return Poll::Ready(Err(RunError::Lost)) };
+        match catch_unwind(AssertUnwindSafe(|| own.as_mut().poll(cx))) {
+            Ok(Poll::Ready(ended)) => Poll::Ready(ended),
+            Ok(Poll::Pending) => {
+                self.own = Some(own);
+                Poll::Pending
+            }
+            Err(_) => Poll::Ready(Err(RunError::Lost)),
+        }
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        if let Some(own) = self.own.take() {
+            drop(self.tasks.spawn_on(own, &self.runtime));
+        }
+    }
+}
 
 /// A claim that was won, and everything that its owner needs.
 pub(crate) struct Held<S> {
@@ -55,14 +116,21 @@ impl<S: Slots> Held<S> {
         &self.permit.0
     }
 
-    /// Starts the execution in a task of the engine.
-    pub(crate) fn start<F, Fut>(self, execute: F) -> Told
+    /// Starts the execution.
+    pub(crate) fn start<F, Fut>(self, execute: F, home: Home) -> Told
     where
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Report> + Send + 'static,
     {
         let tasks = self.engine().0.tasks.clone();
-        tasks.spawn(self.own(execute))
+        match home {
+            Home::Engine => Told::There(tasks.spawn(self.own(execute))),
+            Home::Caller => Told::Here(Here {
+                own: Some(Box::pin(self.own(execute))),
+                tasks,
+                runtime: Handle::current(),
+            }),
+        }
     }
 
     /// What is rare, or large and soon over, is boxed: a claim that is executing must be small, for
@@ -220,13 +288,12 @@ pub(crate) async fn hear(
     policy: &Policy,
     is_answering: impl FnOnce() -> bool,
 ) -> Result<Answer, RunError> {
-    let heard = match policy.answer_within() {
+    match policy.answer_within() {
         None => told.await,
         Some(limit) => match Box::pin(timeout(limit, &mut told)).await {
             Ok(heard) => heard,
             Err(_) if is_answering() => told.await,
-            Err(_) => return Ok(Answer::StillExecuting { retry_after: policy.lease() }),
+            Err(_) => Ok(Answer::StillExecuting { retry_after: policy.lease() }),
         },
-    };
-    heard.unwrap_or(Err(RunError::Lost))
+    }
 }

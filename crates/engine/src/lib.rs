@@ -31,6 +31,7 @@ mod clock;
 mod doubt;
 mod engine;
 mod error;
+mod in_time;
 mod journal;
 mod lease;
 mod limits;

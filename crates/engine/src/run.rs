@@ -20,7 +20,7 @@ use crate::answer::{Answer, Attempt, Step};
 use crate::claim::Pending;
 use crate::engine::Engine;
 use crate::error::RunError;
-use crate::lease::{Told, hear};
+use crate::lease::{Home, Told, hear};
 use crate::store::{Slots, Stamped, Swap};
 use crate::waiting::Waiting;
 
@@ -72,29 +72,81 @@ impl<S: Slots> Engine<S> {
     ///
     /// # Cancel safety
     /// That of [`run`](Self::run).
-    pub async fn run_answering<F, Fut>(
+    pub fn run_answering<F, Fut, A>(
         &self,
         ask: Ask,
         execute: F,
-        is_answering: impl FnOnce() -> bool + Send,
-    ) -> Result<Answer, RunError>
+        is_answering: A,
+    ) -> impl Future<Output = Result<Answer, RunError>> + Send + use<S, F, Fut, A>
     where
         F: FnOnce(Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Report> + Send + 'static,
+        A: FnOnce() -> bool + Send,
     {
-        self.refuse_when_stopping()?;
-        self.start_sweeper();
+        self.run_at(Home::Engine, ask, execute, is_answering)
+    }
+
+    /// Like [`run_answering`](Self::run_answering), but `execute` runs in the task of its caller
+    /// for as long as the caller is there, and moves into one of the engine's when this future is
+    /// dropped. That spares a task where many small things are executed.
+    ///
+    /// For callers who poll the future until it is ready, or drop it: one that is kept and not
+    /// polled stands still, and its lease runs out. And for executions that do not mind to be
+    /// moved: what their first task knows by itself, as task-locals do, is not there in the second.
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    /// That of [`run`](Self::run).
+    pub fn run_here<F, Fut, A>(
+        &self,
+        ask: Ask,
+        execute: F,
+        is_answering: A,
+    ) -> impl Future<Output = Result<Answer, RunError>> + Send + use<S, F, Fut, A>
+    where
+        F: FnOnce(Attempt) -> Fut + Send + 'static,
+        Fut: Future<Output = Report> + Send + 'static,
+        A: FnOnce() -> bool + Send,
+    {
+        self.run_at(Home::Caller, ask, execute, is_answering)
+    }
+
+    /// Goes on with what a caller began in a task of the engine, whoever drops what.
+    pub fn keep(&self, begun: impl Future<Output = ()> + Send + 'static) {
+        drop(self.0.tasks.spawn(begun));
+    }
+
+    /// A block and not an async function, which would hold its arguments twice.
+    fn run_at<F, Fut, A>(
+        &self,
+        home: Home,
+        ask: Ask,
+        execute: F,
+        is_answering: A,
+    ) -> impl Future<Output = Result<Answer, RunError>> + Send + use<S, F, Fut, A>
+    where
+        F: FnOnce(Attempt) -> Fut + Send + 'static,
+        Fut: Future<Output = Report> + Send + 'static,
+        A: FnOnce() -> bool + Send,
+    {
+        let engine = self.clone();
         let policy = Arc::clone(&ask.policy);
         let span = self.0.meters.span("run", &ask.address);
         // Boxed, so that a caller who only listens any more holds little.
-        let walk = Box::pin(self.walk(Pending::new(self.clone(), ask, execute)));
-        let ended = match walk.instrument(span.clone()).await {
-            Ok(Walked::Answered(answer)) => Ok(answer),
-            Ok(Walked::Executing(told)) => hear(told, &policy, is_answering).await,
-            Err(error) => Err(error),
-        };
-        self.0.meters.count(&ended, &span);
-        ended
+        let walk = Box::pin(walk(Pending::new(self.clone(), ask, execute), home));
+        async move {
+            engine.refuse_when_stopping()?;
+            engine.start_sweeper();
+            let ended = match walk.instrument(span.clone()).await {
+                Ok(Walked::Answered(answer)) => Ok(answer),
+                Ok(Walked::Executing(told)) => hear(told, &policy, is_answering).await,
+                Err(error) => Err(error),
+            };
+            engine.0.meters.count(&ended, &span);
+            ended
+        }
     }
 
     /// The answer to `ask`, if it is a replay or a mismatch of what the store has in memory. `None`
@@ -116,12 +168,20 @@ impl<S: Slots> Engine<S> {
         self.0.meters.count(&answer, &self.0.meters.span("at hand", &ask.address));
         Some(answer)
     }
+}
 
-    async fn walk<F, Fut>(&self, mut pending: Pending<S, F, Fut>) -> Result<Walked, RunError>
-    where
-        F: FnOnce(Attempt) -> Fut + Send + 'static,
-        Fut: Future<Output = Report> + Send + 'static,
-    {
+/// A block for the same reason.
+#[allow(clippy::manual_async_fn, reason = "it would hold what is pending twice")]
+fn walk<S, F, Fut>(
+    mut pending: Pending<S, F, Fut>,
+    home: Home,
+) -> impl Future<Output = Result<Walked, RunError>> + Send
+where
+    S: Slots,
+    F: FnOnce(Attempt) -> Fut + Send + 'static,
+    Fut: Future<Output = Report> + Send + 'static,
+{
+    async move {
         let (mut grounds, mut waiting, mut rivals) = (Grounds::FIRST, Waiting::default(), 0);
         // Whoever has seen a record never again takes the store for one that knows of none.
         let mut seen = false;
@@ -130,16 +190,16 @@ impl<S: Slots> Engine<S> {
             // Whoever waits only looks; whoever may execute claims at once, without looking first.
             let ready = !waiting.is_seated() && pending.is_ready();
             let Stamped { now, value: found } = if ready {
-                self.refuse_when_stopping()?;
+                pending.engine.refuse_when_stopping()?;
                 match pending.claim(grounds).await.map_err(|error| failed(error, seen))? {
                     Stamped { value: Swap::Won(claim), .. } => {
-                        return Ok(Walked::Executing(pending.start(claim)));
+                        return Ok(Walked::Executing(pending.start(claim, home)));
                     }
                     Stamped { now, value: Swap::Lost(found) } => Stamped { now, value: found },
                     Stamped { value: Swap::Unknown, .. } => return Err(RunError::ClaimUncertain),
                 }
             } else {
-                let read = self.read(pending.ask.address.slot()).await;
+                let read = pending.engine.read(pending.ask.address.slot()).await;
                 read.map_err(|error| failed(error.into(), seen))?
             };
             seen |= found.is_some();
@@ -148,7 +208,8 @@ impl<S: Slots> Engine<S> {
                 Step::Say(answer) => return Ok(Walked::Answered(answer)),
                 Step::Wait { same, lease_left } => {
                     pending.rest();
-                    if let Some(answer) = waiting.attend(self, &pending.ask, same, lease_left).await
+                    if let Some(answer) =
+                        waiting.attend(&pending.engine, &pending.ask, same, lease_left).await
                     {
                         return Ok(Walked::Answered(answer));
                     }

@@ -76,7 +76,7 @@ impl<S: Slots> Held<S> {
     /// Tries to write `draft` once, from whatever version of our own claim is there.
     async fn write(&mut self, draft: &Draft) -> Result<Option<Arc<Record>>, Fenced> {
         for _ in 0..ADOPTIONS_MAX {
-            match self.engine().swap(Some(self.claim.version), draft.clone()).await {
+            match self.engine().swap(Some(self.claim.version), draft).await {
                 Ok(Stamped { value: Swap::Won(record), .. }) => return Ok(Some(record)),
                 Ok(Stamped { value: Swap::Lost(found), .. }) => self.adopt(found)?,
                 Ok(Stamped { value: Swap::Unknown, .. }) | Err(_) => return Ok(None),

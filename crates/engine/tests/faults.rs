@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
-use onetake_core::{Ask, Cause, OnUnknown, Outcome, Phase, Record, Report, Standing, Version};
+use onetake_core::{
+    Ask, Cause, OnInFlight, OnUnknown, Outcome, Phase, Record, Report, Standing, Version,
+};
 use onetake_engine::{
     Answer, Clock, Engine, Journal, Limits, Memory, Position, Reply, RunError, Slots, Stamped,
     Swap, Swept, audit_lane,
@@ -170,19 +172,61 @@ async fn x4_a_caller_who_leaves_at_any_moment_changes_nothing() {
         (Op::Settle, Fault::DelayReply(delay), "before its reply arrives"),
     ];
     for (op, fault, when) in points {
-        for leave_after in [0, 50, 120, 199, 250, 310] {
+        for (leave_after, is_here) in
+            [0, 50, 120, 199, 250, 310].map(|ms| [(ms, false), (ms, true)]).concat()
+        {
             let (bench, script, count) = (Bench::new(), Script::default(), Count::default());
             let node = bench.node_with(&script, Limits::default());
             script.plan(op, fault);
-            let walk =
-                node.run(ask("k"), count.function(Duration::from_millis(100), value("made")));
-            let left = timeout(Duration::from_millis(leave_after), walk).await;
+            let function = count.function(Duration::from_millis(100), value("made"));
+            let limit = Duration::from_millis(leave_after);
+            let left = if is_here {
+                timeout(limit, node.run_here(ask("k"), function, || false)).await
+            } else {
+                timeout(limit, node.run(ask("k"), function)).await
+            };
             sleep(Duration::from_secs(30)).await;
             let retry = node.run(ask("k"), never).await.unwrap();
-            assert_eq!(outcome(&retry), Some(&value("made")), "{when}, after {leave_after} ms");
-            assert_eq!(count.get(), 1, "{when}, after {leave_after} ms, {left:?}");
+            let when = format!("{when}, after {leave_after} ms, in its caller's task: {is_here}");
+            assert_eq!(outcome(&retry), Some(&value("made")), "{when}");
+            assert_eq!(count.get(), 1, "{when}, {left:?}");
             assert_eq!((node.executing(), node.waiting()), (0, 0), "{when}");
         }
+    }
+}
+
+/// X1, X4: an execution that lost its caller goes on under a lease that is renewed, a stopping
+/// engine waits for it, and what it came to is recorded.
+#[tokio::test(start_paused = true)]
+async fn x1_x4_an_execution_that_was_moved_keeps_its_lease_and_is_waited_for() {
+    let (bench, count) = (Bench::new(), Count::default());
+    let (node, other) = (bench.node(), bench.node());
+    let long = count.function(5 * LEASE, value("made"));
+    let left = timeout(LEASE / 2, node.run_here(ask("k"), long, || false)).await;
+    assert!(left.is_err() && node.executing() == 1);
+    sleep(3 * LEASE).await;
+    let refusing = || policy().on_in_flight(OnInFlight::Refuse);
+    let rival = other.run(ask_with("k", "body", refusing()), never).await;
+    assert!(matches!(rival, Ok(Answer::InFlight { .. })), "still ours: {rival:?}");
+    assert_eq!(node.stop(5 * LEASE).await, 0, "it ended in time");
+    let retry = other.run(ask("k"), never).await.unwrap();
+    assert_eq!((outcome(&retry), count.get()), (Some(&value("made")), 1));
+}
+
+/// X3: what panics in its caller's task takes nothing along; its outcome is unknown.
+#[tokio::test(start_paused = true)]
+async fn x3_a_panic_in_the_task_of_the_caller_is_unknown_and_harms_nobody() {
+    let bench = Bench::new();
+    let node = bench.node();
+    for is_at_once in [true, false] {
+        let key = format!("k-{is_at_once}");
+        let panics = move |_: onetake_engine::Attempt| {
+            assert!(!is_at_once, "on purpose");
+            async { panic!("on purpose") }
+        };
+        let answer = node.run_here(ask(&key), panics, || false).await;
+        assert!(matches!(answer, Ok(Answer::Unknown { .. })), "{answer:?}");
+        assert_eq!(node.executing(), 0);
     }
 }
 

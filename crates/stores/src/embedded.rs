@@ -354,7 +354,8 @@ impl Slots for Embedded {
         for _ in 0..ROOM_TRIES_MAX {
             match self.swap_once(expected, &next).await {
                 Err(StoreError::Full(bound)) => {
-                    if !self.make_room(next.address.tenant(), bound).await? {
+                    // Boxed, so that everybody else needs no room for it.
+                    if !Box::pin(self.make_room(next.address.tenant(), bound)).await? {
                         return Err(StoreError::Full(bound));
                     }
                 }

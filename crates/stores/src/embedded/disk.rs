@@ -18,6 +18,7 @@
 //! file; what does not add up is an error that names the place, never an absence.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
@@ -59,7 +60,8 @@ const LET_GO: &str = "let go";
 /// The open files of a store.
 pub(super) struct Disk {
     pub(super) tables: Keyspaces,
-    pub(super) sealing: RwLock<Arc<Sealer>>,
+    /// `None`: nothing is sealed here, now or later, so nobody need look whether that has changed.
+    pub(super) sealing: Option<RwLock<Arc<Sealer>>>,
     /// What is in the log and not in the tables yet, but for records.
     pub(super) recent: Recent,
     pub(super) floors: Floors,
@@ -68,6 +70,23 @@ pub(super) struct Disk {
     pub(super) opened_at: Timestamp,
     /// When each opening was, this one included.
     pub(super) openings: BTreeMap<u64, Timestamp>,
+}
+
+/// What seals and opens values at the moment.
+pub(super) enum Sealing {
+    Plain,
+    Sealed(Arc<Sealer>),
+}
+
+impl Deref for Sealing {
+    type Target = Sealer;
+
+    fn deref(&self) -> &Sealer {
+        match self {
+            Self::Plain => &Sealer::Plain,
+            Self::Sealed(sealer) => sealer,
+        }
+    }
 }
 
 /// What a lane has: the first entry that counts, the first that is still on disk, the last.
@@ -284,14 +303,18 @@ impl Head {
 
 impl Disk {
     /// What seals and opens values. It may be another one in a moment, with more keys.
-    pub(super) fn sealer(&self) -> Arc<Sealer> {
-        Arc::clone(&self.sealing.read().expect("invariant: no panic under the lock"))
+    pub(super) fn sealer(&self) -> Sealing {
+        let Some(sealing) = &self.sealing else { return Sealing::Plain };
+        let sealer = sealing.read().expect("invariant: no panic under the lock");
+        Sealing::Sealed(Arc::clone(&sealer))
     }
 
     /// Seals with `ring` from now on. It must be on disk.
     pub(super) fn seal_with(&self, ring: KeyRing) {
-        let sealer = Arc::new(Sealer::Sealed(ring));
-        *self.sealing.write().expect("invariant: no panic under the lock") = sealer;
+        if let Some(sealing) = &self.sealing {
+            let sealer = Arc::new(Sealer::Sealed(ring));
+            *sealing.write().expect("invariant: no panic under the lock") = sealer;
+        }
     }
 
     pub(super) fn slot_key(&self, slot: &Slot) -> Vec<u8> {

@@ -287,7 +287,10 @@ impl Opening {
         let Self { boot, opened_at, openings } = self;
         Disk {
             tables: keyspaces,
-            sealing: RwLock::new(Arc::new(sealer)),
+            sealing: match sealer {
+                Sealer::Plain => None,
+                with_keys @ Sealer::Sealed(_) => Some(RwLock::new(Arc::new(with_keys))),
+            },
             recent: Recent::default(),
             floors: Floors::default(),
             boot,
