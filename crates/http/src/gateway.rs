@@ -6,7 +6,9 @@
 //! whatever was sent without an answer is unknown.
 
 pub mod forward;
+mod lanes;
 pub mod pattern;
+mod places;
 pub mod probe;
 mod proxy;
 pub mod routes;
@@ -25,12 +27,13 @@ use http::{HeaderValue, Method, Request, Response, header};
 use hyper::body::Incoming;
 use onetake_core::{Address, Code, Key, Operation, Scope, Tenant};
 use onetake_engine::{Engine, Slots};
-use tokio::sync::Semaphore;
 
 use self::forward::{Caller, Forwarding};
+pub use self::lanes::Lanes;
 use self::pattern::{Pattern, normalise};
+use self::places::Places;
 use self::probe::{PathParams, Probe, Turns};
-pub use self::proxy::{ForwardKey, GatewayBody, ProxyUpstream};
+pub use self::proxy::{ForwardKey, GatewayBody, Given, ProxyUpstream};
 use self::proxy::{Proxy, Shared, Target};
 use self::routes::{Found, Routes, RoutesError};
 pub use self::serve::{Answers, Listening, serve};
@@ -103,7 +106,7 @@ pub struct Gateway {
     targets: Vec<Arc<Target>>,
     door: Idempotency,
     gate: Gate,
-    places: Semaphore,
+    places: Places,
     /// What is spoken where no route is known.
     dialect: Dialect,
     policy: Bytes,
@@ -154,7 +157,7 @@ impl Gateway {
             targets,
             door,
             gate: parts.gate,
-            places: Semaphore::new(parts.requests_max),
+            places: Places::new(parts.requests_max),
             dialect: Dialect::ietf(),
             policy: policy.into(),
             probe: Address::new(scope, operation, key),
@@ -173,7 +176,7 @@ impl Gateway {
         if let Some(own) = self.own(&request).await {
             return own.map(whole);
         }
-        let Ok(_place) = self.places.try_acquire() else {
+        let Some(_place) = self.places.take() else {
             let busy = Refused {
                 code: Code::Busy,
                 detail: "too many requests at once; nothing was executed".into(),

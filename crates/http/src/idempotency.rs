@@ -27,15 +27,16 @@ pub(crate) struct Execution {
     pub(crate) run: Box<dyn FnOnce(Attempt) -> Boxed<'static, Report> + Send>,
     /// Whether it already answers its caller.
     pub(crate) answering: Arc<dyn Answering>,
+    /// Whether it may begin in the task of its caller, and be moved when the caller goes.
+    pub(crate) is_movable: bool,
 }
 
 /// An engine on some store.
 pub(crate) trait Walk: Send + Sync {
-    fn run(
-        self: Arc<Self>,
-        ask: Ask,
-        execution: Execution,
-    ) -> Boxed<'static, Result<Answer, RunError>>;
+    fn run(&self, ask: Ask, execution: Execution) -> Boxed<'static, Result<Answer, RunError>>;
+
+    /// Goes on with what was begun, whoever drops what.
+    fn keep(&self, begun: Boxed<'static, ()>);
 
     /// The answer to `ask`, if it takes nothing but memory.
     fn at_hand(&self, ask: &Ask) -> Option<Result<Answer, RunError>>;
@@ -74,16 +75,17 @@ pub(crate) trait Walk: Send + Sync {
 }
 
 impl<S: Slots> Walk for Engine<S> {
-    fn run(
-        self: Arc<Self>,
-        ask: Ask,
-        execution: Execution,
-    ) -> Boxed<'static, Result<Answer, RunError>> {
-        let Execution { run, answering } = execution;
-        Box::pin(async move {
-            let is_answering = move || answering.is_answering();
-            self.run_answering(ask, run, is_answering).await
-        })
+    fn run(&self, ask: Ask, execution: Execution) -> Boxed<'static, Result<Answer, RunError>> {
+        let Execution { run, answering, is_movable } = execution;
+        let is_answering = move || answering.is_answering();
+        if is_movable {
+            return Box::pin(self.run_here(ask, run, is_answering));
+        }
+        Box::pin(self.run_answering(ask, run, is_answering))
+    }
+
+    fn keep(&self, begun: Boxed<'static, ()>) {
+        Self::keep(self, begun);
     }
 
     fn at_hand(&self, ask: &Ask) -> Option<Result<Answer, RunError>> {
@@ -124,7 +126,7 @@ impl<S: Slots> Walk for Engine<S> {
         doubt: Doubt,
         execution: Execution,
     ) -> Boxed<'static, Result<Option<Answer>, RunError>> {
-        let Execution { run, answering } = execution;
+        let Execution { run, answering, is_movable: _ } = execution;
         Box::pin(async move {
             let is_answering = move || answering.is_answering();
             Self::recover(&self, ask, &doubt, run, is_answering).await

@@ -23,6 +23,7 @@ mod reply;
 mod room;
 mod service;
 mod settings;
+mod spare;
 mod transact;
 mod walk;
 

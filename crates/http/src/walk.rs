@@ -6,21 +6,20 @@
 //! ```
 //!
 //! It decides nothing. Whoever leaves in the middle leaves an execution that goes on: the handler
-//! runs in a task of the engine.
+//! runs in a task of the engine, or moves into one then.
 
 use std::future::{poll_fn, ready};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
-use onetake_core::{
-    Ask, Code, Fence, Finality, OnUnknown, Operation, Outcome, Policy, Scope, Status, Timestamp,
-};
-use onetake_engine::{Answer, Attempt, Doubt, RunError, StoreError};
+use onetake_core::{Ask, Code, Finality, Operation, Outcome, Policy, Scope, Status, Timestamp};
+use onetake_engine::{Answer, Attempt, RunError};
+use tokio::sync::oneshot;
 
 use crate::ask::{self, Refused};
 use crate::body::DoorBody;
@@ -29,32 +28,8 @@ use crate::execute::{Ended, Live, Place, Seat, report};
 use crate::idempotency::{Boxed, Execution, Idempotency};
 use crate::reply::{self, OBSERVED, Said};
 use crate::room::Share;
-use crate::settings::{Mode, Settings, StoreDown};
-
-/// When to come back to an outcome that somebody may soon be able to tell.
-pub(crate) const SOON: Duration = Duration::from_secs(3);
-
-/// An attempt whose outcome is unknown, and the request that found it so.
-#[derive(Debug, Clone, Copy)]
-#[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "only a gateway can ask"))]
-pub(crate) struct Unsettled<'a> {
-    pub(crate) door: &'a Idempotency,
-    pub(crate) ask: &'a Ask,
-    pub(crate) parts: &'a Parts,
-    pub(crate) fence: Fence,
-}
-
-/// What was learned about it.
-#[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "only a gateway can learn"))]
-pub(crate) enum Learned {
-    /// Nothing; asking again may help after this long, if at all.
-    Nothing(Option<Duration>),
-    /// It is settled, or somebody else went on meanwhile: the store knows more than before.
-    LookAgain,
-    /// It had no effect, and cannot have one any more. What it comes with is dropped once this
-    /// attempt has taken its place, or could not.
-    NoEffect(Doubt, Box<dyn Send>),
-}
+use crate::settings::{Mode, Settings};
+use crate::spare::{Learned, Spare, Unsettled, is_spare_needed, spared};
 
 /// What answers requests behind this door.
 pub(crate) trait Handler<B>: Clone + Send + 'static {
@@ -67,6 +42,9 @@ pub(crate) trait Handler<B>: Clone + Send + 'static {
         request: Request<DoorBody<B>>,
         attempt: Option<Attempt>,
     ) -> impl Future<Output = Ended<Self::Body, Self::Error>> + Send;
+
+    /// Whether a call that has begun may be moved into another task when its caller goes.
+    const IS_MOVABLE: bool = false;
 
     /// Who asks, where the handler was made for them. Otherwise the door finds out.
     fn scope(&self) -> Option<Scope> {
@@ -102,14 +80,14 @@ where
     let settings = &*door.settings;
     let (parts, body) = request.into_parts();
     let fitting = match ask::keyed(&parts, settings) {
-        Ok(None) => return pass(handler, parts, DoorBody::passed(body)).await,
+        Ok(None) => return Box::pin(pass(handler, parts, DoorBody::passed(body))).await,
         Ok(Some(keyed)) => fits(door, &handler, &parts, &body).map(|scope| (keyed, scope)),
         Err(refused) => Err(refused),
     };
     let (keyed, scope) = match fitting {
         Ok(fitting) => fitting,
         Err(refused) if settings.mode == Mode::Observe => {
-            let passed = pass(handler, parts, DoorBody::passed(body)).await;
+            let passed = Box::pin(pass(handler, parts, DoorBody::passed(body))).await;
             return observed(passed, refused.code.as_str());
         }
         Err(refused) => return refuse(&refused, settings),
@@ -118,7 +96,8 @@ where
     let body = match ask::body(body, settings, &mut taken).await {
         Ok(body) => body,
         Err((refused, Some(rest))) if settings.mode == Mode::Observe => {
-            return observed(pass(handler, parts, rest).await, refused.code.as_str());
+            let passed = Box::pin(pass(handler, parts, rest)).await;
+            return observed(passed, refused.code.as_str());
         }
         Err((refused, _)) => return refuse(&refused, settings),
     };
@@ -146,58 +125,63 @@ where
     Box::pin(walked(door, ask, request, handler)).await
 }
 
-/// Walks with a request that was read, and says what came of it.
-async fn walked<B, H>(
+/// Walks with a request that was read, and says what came of it. What is given to the engine is not
+/// kept here beside it.
+fn walked<B, H>(
     door: &Idempotency,
     ask: Ask,
     request: Whole,
     handler: H,
-) -> Live<H::Body, H::Error>
+) -> impl Future<Output = Live<H::Body, H::Error>> + Send
 where
     B: Send + 'static,
     H: Handler<B>,
 {
     let (settings, place) = (&*door.settings, Place::new(request.parts.version));
-    let _seat = Seat(place.clone());
-    let spare = is_spare_needed(settings).then(|| Spare {
-        ask: ask.clone(),
-        request: request.clone(),
-        handler: handler.clone(),
+    let spare = is_spare_needed(settings).then(|| {
+        let (request, handler) = (request.clone(), handler.clone());
+        Box::new(Spare { ask: ask.clone(), request, handler })
     });
     let execution = execution(door, &ask, request, handler, &place);
-    let (policy, mode) = (Arc::clone(&ask.policy), settings.mode);
-    let walk = Arc::clone(&door.walk).run(ask, execution);
-    // Whoever is only watched gets its answer whatever becomes of the record.
-    let is_durable = move |ended: &_| is_durable(ended) || mode == Mode::Observe;
-    let ended = match heard(walk, &place, &policy, is_durable).await {
-        Heard::Ended(ended) => ended,
-        Heard::Begun(live) => return *live,
-    };
+    let policy = Arc::clone(&ask.policy);
+    let walk = door.walk.run(ask, execution);
+    async move {
+        let _seat = Seat(place.clone());
+        // Whoever is only watched gets its answer whatever becomes of the record.
+        let mode = settings.mode;
+        let is_durable = move |ended: &_| is_durable(ended) || mode == Mode::Observe;
+        match heard(door, walk, &place, &policy, is_durable).await {
+            Heard::Begun(live) => *live,
+            Heard::Ended(ended) if spare.is_none() || place.is_begun() => {
+                told(ended, &place, settings)
+            }
+            Heard::Ended(ended) => Box::pin(spared(door, spare, ended)).await,
+        }
+    }
+}
+
+/// What the caller of a walk hears that ended, unless there is something else to try.
+fn told<R, E>(
+    ended: Result<Answer, RunError>,
+    place: &Place<R, E>,
+    settings: &Settings,
+) -> Live<R, E> {
+    if !place.is_begun() {
+        return reply(ended, None, settings);
+    }
     // What was sent is never sent a second time, not even where everything passes, and an attempt
     // that itself ended unknown has a word of its own for its caller.
-    if place.is_begun() {
-        return match place.take() {
-            Some(live) if settings.mode == Mode::Observe && ended.is_err() => {
-                live.map(|response| ending(response, true))
-            }
-            None if matches!(ended, Ok(Answer::Unknown { .. })) => refuse(&own_unknown(), settings),
-            laid => reply(ended, laid, settings),
-        };
-    }
-    match (spare, &ended) {
-        (Some(spare), ended) if passes_anyway(ended, settings) => {
-            let Whole { parts, body, .. } = spare.request;
-            observed(pass(spare.handler, parts, DoorBody::whole(body)).await, mark(ended))
+    match place.take() {
+        Some(live) if settings.mode == Mode::Observe && ended.is_err() => {
+            live.map(|response| ending(response, true))
         }
-        (Some(spare), Ok(Answer::Unknown { fence, .. })) if is_probed(settings) => {
-            Box::pin(unsettled(door, spare, *fence)).await
-        }
-        (Some(_) | None, _) => reply(ended, None, settings),
+        None if matches!(ended, Ok(Answer::Unknown { .. })) => refuse(&own_unknown(), settings),
+        laid => reply(ended, laid, settings),
     }
 }
 
 /// What a caller hears of its walk first.
-enum Heard<T, R, E> {
+pub(crate) enum Heard<T, R, E> {
     /// How it ended.
     Ended(T),
     /// An answer that has begun, and ends once the walk has.
@@ -206,7 +190,8 @@ enum Heard<T, R, E> {
 
 /// Walks until the end, or until the execution answers its caller by itself. Then the end of that
 /// answer waits for the end of the walk, which `is_durable` judges.
-async fn heard<T: Send + 'static, R, E>(
+pub(crate) async fn heard<T: Send + 'static, R, E>(
+    door: &Idempotency,
     mut walk: Boxed<'static, T>,
     place: &Place<R, E>,
     policy: &Policy,
@@ -220,10 +205,18 @@ async fn heard<T: Send + 'static, R, E>(
         return Heard::Ended(ended);
     }
     let Some(live) = place.take() else { return Heard::Ended(walk.await) };
+    // What answers its caller goes on whether or not the caller listens.
+    let (tell, told) = oneshot::channel();
+    door.walk.keep(Box::pin(async move {
+        // Nobody need listen.
+        let _ = tell.send(is_durable(&walk.await));
+    }));
     Heard::Begun(Box::new(live.map(|mut response| {
         let until = kept_until(policy, response.status());
         reply::expires(response.headers_mut(), until);
-        response.map(|body| body.ending(|| Box::pin(async move { is_durable(&walk.await) })))
+        response.map(|body| {
+            body.ending(|| Box::pin(async move { told.await.is_ok_and(|is_durable| is_durable) }))
+        })
     })))
 }
 
@@ -243,21 +236,14 @@ fn ending<R>(response: Response<DoorBody<R>>, is_durable: bool) -> Response<Door
 
 /// A request that was read whole, and the room that it takes.
 #[derive(Clone)]
-struct Whole {
-    parts: Parts,
-    body: Bytes,
+pub(crate) struct Whole {
+    pub(crate) parts: Parts,
+    pub(crate) body: Bytes,
     taken: Arc<Share>,
 }
 
-/// What is needed to send a request once more, or to ask about it.
-struct Spare<H> {
-    ask: Ask,
-    request: Whole,
-    handler: H,
-}
-
 /// What the engine executes for a request.
-fn execution<B, H>(
+pub(crate) fn execution<B, H>(
     door: &Idempotency,
     ask: &Ask,
     request: Whole,
@@ -272,8 +258,7 @@ where
     let limit = door.settings.timeout;
     let counted = door.new_keys.clone().map(|counted| (counted, ask.address.tenant().clone()));
     let Whole { parts, body, taken } = request;
-    let execute = move |attempt: Attempt| async move {
-        let _until_it_ends = taken;
+    let run = Box::new(move |attempt: Attempt| {
         if let Some((counted, tenant)) = counted {
             counted.spend(&tenant, Instant::now());
         }
@@ -281,83 +266,22 @@ where
         let request = Request::from_parts(parts, DoorBody::whole(body));
         // Boxed, because whatever it passes through would hold it more than once.
         let call = Box::pin(handler.call(request, Some(attempt)));
-        report(call, limit, bytes_max, &laid).await
-    };
-    let run = Box::new(move |attempt| Box::pin(execute(attempt)) as Boxed<'static, _>);
-    Execution { run, answering: place.answering() }
+        Box::pin(async move {
+            let _until_it_ends = taken;
+            report(call, limit, bytes_max, &laid).await
+        }) as Boxed<'static, _>
+    });
+    Execution { run, answering: place.answering(), is_movable: H::IS_MOVABLE }
 }
 
-/// Answers an attempt that found the outcome of an earlier one unknown, where it can be asked for.
-///
-/// Whatever was learned is carried out on the very record that it was asked about; whoever is
-/// too late looks again, once. Nothing is passed on unprotected from here, whatever the settings
-/// say: that an effect may have happened is known.
-async fn unsettled<B, H>(
-    door: &Idempotency,
-    spare: Spare<H>,
-    fence: Fence,
-) -> Live<H::Body, H::Error>
-where
-    B: Send + 'static,
-    H: Handler<B>,
-{
-    let settings = &*door.settings;
-    let Spare { ask, request, handler } = spare;
-    let unsettled = Unsettled { door, ask: &ask, parts: &request.parts, fence };
-    let learned = handler.clone().learn(unsettled).await;
-    let (place, policy) = (Place::new(request.parts.version), Arc::clone(&ask.policy));
-    let _seat = Seat(place.clone());
-    match learned {
-        Learned::Nothing(after) => return refuse(&unknown(after), settings),
-        Learned::LookAgain => {}
-        Learned::NoEffect(doubt, turn) => {
-            let Execution { run, answering } =
-                execution(door, &ask, request.clone(), handler.clone(), &place);
-            let run = Box::new(move |attempt| {
-                drop(turn);
-                run(attempt)
-            });
-            let execution = Execution { run, answering };
-            let recovered = Arc::clone(&door.walk).recover(ask.clone(), doubt, execution);
-            let is_durable = |ended: &Result<Option<Answer>, RunError>| match ended {
-                Ok(Some(answer)) => is_recorded(answer),
-                Ok(None) | Err(_) => false,
-            };
-            match heard(recovered, &place, &policy, is_durable).await {
-                Heard::Begun(live) => return *live,
-                Heard::Ended(recovered) => {
-                    if let Some(ended) = recovered.transpose() {
-                        return reply(ended, place.take(), settings);
-                    }
-                }
-            }
-        }
-    }
-    let execution = execution(door, &ask, request, handler, &place);
-    let walk = Arc::clone(&door.walk).run(ask, execution);
-    match heard(walk, &place, &policy, is_durable).await {
-        Heard::Begun(live) => *live,
-        Heard::Ended(Ok(Answer::Unknown { .. })) => {
-            place.take().unwrap_or_else(|| refuse(&unknown(Some(SOON)), settings))
-        }
-        Heard::Ended(ended) => reply(ended, place.take(), settings),
-    }
-}
-
-fn is_durable(ended: &Result<Answer, RunError>) -> bool {
+pub(crate) fn is_durable(ended: &Result<Answer, RunError>) -> bool {
     ended.as_ref().is_ok_and(is_recorded)
 }
 
 /// Whether what an execution itself came to is on record. An unknown outcome can be, too: a route
 /// may say so of a status.
-const fn is_recorded(answer: &Answer) -> bool {
+pub(crate) const fn is_recorded(answer: &Answer) -> bool {
     matches!(answer, Answer::Executed { .. } | Answer::Unknown { .. })
-}
-
-fn unknown(retry_after: Option<Duration>) -> Refused {
-    let detail = "an earlier attempt with this key may or may not have taken effect, and nobody \
-                  could say which; come back with the same key";
-    Refused { retry_after, ..Refused::new(Code::OutcomeUnknown, detail) }
 }
 
 /// For the caller of an execution that left no word.
@@ -368,7 +292,7 @@ fn own_unknown() -> Refused {
 }
 
 /// What the caller of an attempt hears; `laid` is what its own execution laid down for it.
-fn reply<R, E>(
+pub(crate) fn reply<R, E>(
     ended: Result<Answer, RunError>,
     laid: Option<Live<R, E>>,
     settings: &Settings,
@@ -391,13 +315,12 @@ fn reply<R, E>(
     }
 }
 
-async fn pass<B, H: Handler<B>>(
+pub(crate) async fn pass<B, H: Handler<B>>(
     handler: H,
     parts: Parts,
     body: DoorBody<B>,
 ) -> Live<H::Body, H::Error> {
-    // Boxed, so that those who do not pass need no room for it.
-    match Box::pin(handler.call(Request::from_parts(parts, body), None)).await {
+    match handler.call(Request::from_parts(parts, body), None).await {
         Ended::Responded(response) => Ok(response.map(DoorBody::passed)),
         Ended::Failed(error) => Err(error),
         Ended::NotSent(response) | Ended::Unknown(response) => Ok(response.map(DoorBody::whole)),
@@ -405,7 +328,7 @@ async fn pass<B, H: Handler<B>>(
 }
 
 #[allow(clippy::unnecessary_wraps, reason = "it is what everybody else gives")]
-fn refuse<R, E>(refused: &Refused, settings: &Settings) -> Live<R, E> {
+pub(crate) fn refuse<R, E>(refused: &Refused, settings: &Settings) -> Live<R, E> {
     Ok(reply::refuse(refused, &settings.dialect).map(DoorBody::whole))
 }
 
@@ -439,38 +362,8 @@ fn unheard() -> Refused {
     Refused::new(Code::ResultNotKept, "this request was executed, and its response is lost")
 }
 
-/// Whether a request may have to be sent although the rule says otherwise.
-fn is_spare_needed(settings: &Settings) -> bool {
-    settings.mode == Mode::Observe
-        || settings.store_down == StoreDown::Pass
-        || settings.policy.on_unknown() == OnUnknown::Probe
-}
-
-/// Whether an unknown outcome is asked for. Who only watches asks nobody.
-fn is_probed(settings: &Settings) -> bool {
-    settings.mode == Mode::Enforce && settings.policy.on_unknown() == OnUnknown::Probe
-}
-
-/// Whether this request goes to the handler, although the rule says otherwise; nothing was executed
-/// for it.
-fn passes_anyway(ended: &Result<Answer, RunError>, settings: &Settings) -> bool {
-    let is_down = matches!(ended, Err(RunError::Store(StoreError::Unavailable(_))));
-    // An execution may be about to begin although nobody has seen it yet.
-    let may_begin = match ended {
-        Ok(Answer::StillExecuting { .. }) => true,
-        Ok(_) => false,
-        Err(error) => {
-            matches!(error, RunError::ExecutedNotRecorded | RunError::Fenced | RunError::Lost)
-        }
-    };
-    match settings.mode {
-        Mode::Observe => !may_begin,
-        Mode::Enforce => is_down && settings.store_down == StoreDown::Pass,
-    }
-}
-
 /// What an observed request would have got.
-fn mark(ended: &Result<Answer, RunError>) -> &'static str {
+pub(crate) fn mark(ended: &Result<Answer, RunError>) -> &'static str {
     match ended {
         Ok(Answer::Executed { .. }) => "executed",
         Ok(Answer::Replayed { .. } | Answer::Joined { .. }) => "replayed",
@@ -483,7 +376,7 @@ fn mark(ended: &Result<Answer, RunError>) -> &'static str {
     }
 }
 
-fn observed<R, E>(live: Live<R, E>, mark: &'static str) -> Live<R, E> {
+pub(crate) fn observed<R, E>(live: Live<R, E>, mark: &'static str) -> Live<R, E> {
     tracing::info!(mark, "a request passed that the rule would have answered");
     live.map(|mut response| {
         response.headers_mut().insert(OBSERVED, HeaderValue::from_static(mark));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use onetake_engine::{Engine, Memory};
 use onetake_http::Dialect;
-use onetake_http::gateway::{Gateway, Listening, serve};
+use onetake_http::gateway::{Gateway, Lanes, Listening, serve};
 use rig::{Backend, anonymous, parts, route, settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -26,7 +26,9 @@ async fn x15_a_client_that_says_too_little_is_let_go() {
         ..Listening::default()
     };
     let gateway = Arc::new(gateway.unwrap());
-    let served = tokio::spawn(serve(listener, gateway, bounds, std::future::pending()));
+    let served = tokio::spawn(async move {
+        serve(listener, gateway, bounds, &Lanes::here(), std::future::pending()).await;
+    });
     for begun in ["", "P", "POST / HTTP/1.1\r\nhost", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(begun.as_bytes()).await.unwrap();

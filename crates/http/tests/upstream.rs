@@ -19,7 +19,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use onetake_http::gateway::forward::upstream_uri;
 use onetake_http::gateway::upstream::{
-    NotSentCause, SendError, SentCause, Upstream, UpstreamError, UpstreamOptions,
+    NotSentCause, SendError, SentCause, Upstream, UpstreamBody, UpstreamError, UpstreamOptions,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -43,7 +43,7 @@ fn post(upstream: &Upstream, path: &str, body: impl Into<Bytes>) -> Request<Full
     Request::builder().method(Method::POST).uri(uri).body(Full::new(body.into())).unwrap()
 }
 
-async fn body(response: Response<Incoming>) -> String {
+async fn body(response: Response<UpstreamBody>) -> String {
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     String::from_utf8(bytes.to_vec()).unwrap()
 }
@@ -83,7 +83,7 @@ async fn read_request(stream: &mut TcpStream) -> io::Result<Option<String>> {
 }
 
 /// Sends one request to a server that reads it whole, answers with these bytes and hangs up.
-async fn answered_with(bytes: &'static [u8]) -> Result<Response<Incoming>, SendError> {
+async fn answered_with(bytes: &'static [u8]) -> Result<Response<UpstreamBody>, SendError> {
     let (listener, upstream) = listen().await;
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -418,10 +418,10 @@ async fn requests_beyond_the_limit_are_refused_at_once() {
     let busy = upstream.send(post(&upstream, "/", "b")).await.map(drop);
     assert_eq!(busy, Err(SendError::Busy));
     assert!(busy.unwrap_err().is_unsent() && upstream.try_place().is_none());
-    let (parts, rest) = first.into_parts();
+    let (_head, rest) = first.into_parts();
+    assert!(upstream.try_place().is_none(), "as long as its body is kept, so is its place");
     rest.collect().await.unwrap();
-    assert!(upstream.try_place().is_none(), "as long as its head is kept, so is its place");
-    drop(parts);
+    assert!(upstream.try_place().is_some(), "what was read to its end is no longer in flight");
     let request = post(&upstream, "/", "c");
     let answer = upstream.send_in(place, request, Duration::from_secs(30)).await.unwrap();
     assert!(upstream.try_place().is_some());

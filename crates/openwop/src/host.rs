@@ -19,6 +19,7 @@ use std::time::Duration;
 use onetake_activity::{Activities, HttpClient, HttpSettings, IdentityForm};
 use onetake_core::{Policy, Tenant, Timestamp};
 use onetake_engine::{Engine, Journal, RunError};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -114,6 +115,8 @@ pub(crate) struct Inner<S> {
     /// Somebody is to be told.
     pub(crate) deliveries: Notify,
     tasks: TaskTracker,
+    /// Where they run.
+    runtime: Handle,
     pub(crate) end: CancellationToken,
 }
 
@@ -184,6 +187,7 @@ impl<S: Journal> Host<S> {
             driven: Mutex::default(),
             deliveries: Notify::new(),
             tasks: TaskTracker::new(),
+            runtime: Handle::current(),
             end: CancellationToken::new(),
         }));
         host.start();
@@ -203,9 +207,10 @@ impl<S: Journal> Host<S> {
         inner.tasks.spawn(self.clone().keep_books());
     }
 
-    /// Runs a task that ends with the host.
+    /// Runs a task that ends with the host, where the host itself runs: whoever asks for it may be
+    /// on a thread that serves connections and nothing else.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.0.tasks.spawn(task);
+        self.0.tasks.spawn_on(task, &self.0.runtime);
     }
 
     /// The engine.

@@ -42,18 +42,15 @@ pub(super) const WALK_BUGS: &[Planted] = &[
         edits: &[
             Edit {
                 file: "crates/engine/src/lease.rs",
-                find: "pub(crate) type Told = JoinHandle<Result<Answer, RunError>>;",
-                replace: concat!(
-                    "pub(crate) type Told =\n",
-                    "    tokio_util::task::AbortOnDropHandle<Result<Answer, RunError>>;",
-                ),
+                find: "    There(JoinHandle<Heard>),",
+                replace: "    There(tokio_util::task::AbortOnDropHandle<Heard>),",
             },
             Edit {
                 file: "crates/engine/src/lease.rs",
-                find: "        tasks.spawn(self.own(execute))\n",
+                find: "            Home::Engine => Told::There(tasks.spawn(self.own(execute))),\n",
                 replace: concat!(
-                    "        tokio_util::task::AbortOnDropHandle::new(tasks.spawn(self.own(",
-                    "execute)))\n"
+                    "            Home::Engine => Told::There(",
+                    "tokio_util::task::AbortOnDropHandle::new(tasks.spawn(self.own(execute)))),\n"
                 ),
             },
             Edit {
@@ -62,6 +59,19 @@ pub(super) const WALK_BUGS: &[Planted] = &[
                 replace: "",
             },
         ],
+        package: "onetake-engine",
+        target: &["--test", "faults"],
+        test: "x4_a_caller_who_leaves_at_any_moment",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "moved-execution-is-dropped",
+        story: "A client of the gateway hangs up and its payment is cut off in the middle.",
+        edits: &[Edit {
+            file: "crates/engine/src/lease.rs",
+            find: "            drop(self.tasks.spawn_on(own, &self.runtime));\n",
+            replace: "            drop((own, &self.tasks, &self.runtime));\n",
+        }],
         package: "onetake-engine",
         target: &["--test", "faults"],
         test: "x4_a_caller_who_leaves_at_any_moment",

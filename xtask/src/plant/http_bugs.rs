@@ -11,6 +11,7 @@ const LAYER: &[&str] = &["--features", FEATURES, "--test", "layer"];
 const CARRIED: &[&str] = &["--features", FEATURES, "--test", "carried"];
 const GATEWAY: &[&str] = &["--features", FEATURES, "--test", "gateway"];
 const IDENTITY: &[&str] = &["--features", FEATURES, "--test", "identity"];
+const LINES: &[&str] = &["--features", FEATURES, "--test", "lines"];
 const RULES: &[&str] = &["--features", FEATURES, "--test", "rules"];
 
 pub(super) const HTTP_BUGS: &[Planted] = &[
@@ -156,9 +157,9 @@ pub(super) const HTTP_BUGS: &[Planted] = &[
             "by hand.",
         ),
         edits: &[Edit {
-            file: "crates/http/src/gateway/upstream.rs",
-            find: "if was_given && !was_given_back && !error.is_connect() {",
-            replace: "if !was_given_back {",
+            file: "crates/http/src/gateway/upstream/lines.rs",
+            find: "dialled.map_err(|error| SendError::NotSent { why: error.0 })?",
+            replace: "dialled.map_err(|_| SendError::Unknown { why: super::SentCause::Failed })?",
         }],
         package: "onetake-http",
         target: GATEWAY,
@@ -169,11 +170,11 @@ pub(super) const HTTP_BUGS: &[Planted] = &[
         name: "closed-after-sending-not-sent",
         story: "A backend that charges and then crashes is charged again by the retry.",
         edits: &[Edit {
-            file: "crates/http/src/gateway/upstream.rs",
-            find: "if was_given && !was_given_back && !error.is_connect() {",
+            file: "crates/http/src/gateway/upstream/lines.rs",
+            find: "            if waiting.is_none() {\n",
             replace: concat!(
-                "let is_cut = below.is_some_and(hyper::Error::is_incomplete_message);\n",
-                "    if was_given && !was_given_back && !is_cut {",
+                "            let is_cut = error.error().is_incomplete_message();\n",
+                "            if waiting.is_none() && !is_cut {\n",
             ),
         }],
         package: "onetake-http",
@@ -263,7 +264,7 @@ pub(super) const HTTP_BUGS: &[Planted] = &[
         name: "observed-route-refuses",
         story: "A route that should only be watched answers by itself.",
         edits: &[Edit {
-            file: "crates/http/src/walk.rs",
+            file: "crates/http/src/spare.rs",
             find: "Mode::Observe => !may_begin,",
             replace: "Mode::Observe => is_down && !may_begin,",
         }],
@@ -339,6 +340,32 @@ pub(super) const HTTP_BUGS: &[Planted] = &[
         package: "onetake-http",
         target: CARRIED,
         test: "x4_who_leaves_a_large_answer_cancels_nothing",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "idle-connections-are-never-closed",
+        story: "A backend has a connection left for every request that it ever had at once.",
+        edits: &[Edit {
+            file: "crates/http/src/gateway/upstream/lines.rs",
+            find: "if self.idle.fetch_add(1, Ordering::AcqRel) >= self.idle_max {",
+            replace: "if self.idle.fetch_add(1, Ordering::AcqRel) >= usize::MAX {",
+        }],
+        package: "onetake-http",
+        target: LINES,
+        test: "no_more_connections_are_kept_than_may_be_idle",
+        hang_is_caught: false,
+    },
+    Planted {
+        name: "early-answer-cuts-the-request",
+        story: "A backend that answers first and reads on has half a file, and the key says done.",
+        edits: &[Edit {
+            file: "crates/http/src/gateway/upstream/lines.rs",
+            find: "                        home.go_on(line, WITHIN_MAX, place);\n",
+            replace: "                        drop((line, place, WITHIN_MAX));\n",
+        }],
+        package: "onetake-http",
+        target: LINES,
+        test: "what_is_answered_early_is_still_sent_to_its_end",
         hang_is_caught: false,
     },
     Planted {

@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use onetake::Engine;
 use onetake::engine::{Limits, Mint};
 use onetake_console::{Desk, Guard, Hosts, RunsDesk, Token, router_with};
-use onetake_http::gateway::{self, Gateway};
+use onetake_http::gateway::{self, Gateway, Lanes};
 use onetake_http::identity::Gate;
 use onetake_openwop::Host;
 use tempfile::TempDir;
@@ -137,9 +137,12 @@ pub(crate) async fn run(args: &Args) -> Result<Exit> {
     let runs = RunsDesk::new(HostRuns::of(host.as_ref(), &engine));
     let router = router_with(Desk::new(engine.clone()), runs, admin.guard);
     let serving_admin = onetake_console::serve(admin.listener, router, end());
+    // Until the engine has stopped: executions go on there when their callers have gone.
+    let lanes = Lanes::start_all().context("cannot start a thread")?;
     let serving_data = async {
         if let Some(data) = data {
-            gateway::serve(data.listener, data.plane, data.listening, end()).await;
+            let Data { listener, plane, listening, .. } = data;
+            gateway::serve(listener, plane, listening, &lanes, end()).await;
         }
     };
     let mut stopping = None;

@@ -17,13 +17,15 @@ use onetake_engine::{Engine, Journal, Memory};
 use onetake_http::gateway::forward::Forwarding;
 use onetake_http::gateway::pattern::Pattern;
 use onetake_http::gateway::upstream::UpstreamOptions;
-use onetake_http::gateway::{ForwardKey, Gateway, Listening, Parts, ProxyUpstream, Route, serve};
+use onetake_http::gateway::{
+    ForwardKey, Gateway, Lanes, Listening, Parts, ProxyUpstream, Route, serve,
+};
 use onetake_http::identity::{AnonymousSettings, Gate};
 use onetake_http::{Idempotency, Settings};
 use onetake_stores::Embedded;
 use tokio::net::TcpListener;
 
-use crate::{float, floor, proxy, runtime, service};
+use crate::{WORKERS, float, floor, proxy, runtime, service};
 
 /// The argument that makes this program a peer.
 pub(crate) const ROLE: &str = "play";
@@ -71,7 +73,8 @@ fn address(text: &str) -> SocketAddr {
 }
 
 async fn front(listener: TcpListener, gateway: Gateway) {
-    serve(listener, Arc::new(gateway), Listening::default(), std::future::pending()).await;
+    let (bounds, lanes) = (Listening::default(), Lanes::start(WORKERS).expect("threads"));
+    serve(listener, Arc::new(gateway), bounds, &lanes, std::future::pending()).await;
 }
 
 async fn listen(listener: TcpListener, app: Router) {

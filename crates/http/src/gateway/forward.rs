@@ -24,6 +24,8 @@ const FORWARDED_FAMILY: &str = "x-forwarded-";
 /// Set by some proxies for the one address that a backend should believe.
 const REAL_IP: &str = "x-real-ip";
 const TRAILERS: &str = "trailers";
+/// How many headers a request gets on its way, about.
+const ADDED: usize = 10;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -131,6 +133,8 @@ impl Forwarding {
                 || self.is_reserved(name.as_str())
                 || (!trusts && is_provenance(name.as_str()))
         });
+        // At once for all that follow. What is too much is refused where it is added.
+        let _ = headers.try_reserve(ADDED);
         if takes_trailers {
             // Without `Connection: TE`: over HTTP/2 that one is not allowed, and over HTTP/1.1
             // nobody misses it.

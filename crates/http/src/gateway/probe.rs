@@ -26,7 +26,7 @@ use super::forward::{self, upstream_uri};
 use super::proxy::{Proxy, ProxyUpstream, set};
 use crate::body::DoorBody;
 use crate::execute::{Read, is_stream, outcome_of, read};
-use crate::walk::{Learned, SOON, Unsettled};
+use crate::spare::{Learned, SOON, Unsettled};
 
 /// The longest that a probe may take, however long its route may.
 const WITHIN_MAX: Duration = Duration::from_secs(10);
@@ -200,7 +200,7 @@ impl Probe {
 
 /// What a response is as an outcome; `None` when it cannot be kept whole. An outcome that cannot
 /// be given again settles nothing: the key stays unknown, and an operator can still say.
-async fn outcome(response: Response<Incoming>, bytes_max: usize) -> Option<Outcome> {
+async fn outcome(response: Response<super::Given>, bytes_max: usize) -> Option<Outcome> {
     let (mut parts, body) = response.into_parts();
     forward::response(&mut parts.headers, parts.version);
     if is_stream(&parts.headers) {

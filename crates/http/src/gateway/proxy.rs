@@ -6,8 +6,11 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,7 +22,7 @@ use onetake_engine::Attempt;
 use tokio::time::{Instant, timeout_at};
 
 use super::forward::{self, Caller, Forwarding, UriError, upstream_uri};
-use super::upstream::{SendError, SentCause, Upstream};
+use super::upstream::{Place, SendError, SentCause, Upstream, UpstreamBody};
 
 /// An upstream that takes bodies that were read, and bodies that pass through.
 pub type ProxyUpstream = Upstream<DoorBody<Incoming>>;
@@ -33,13 +36,17 @@ use crate::idempotency::Idempotency;
 use crate::identity::{Identity, PRINCIPAL_HEADER, TENANT_HEADER};
 use crate::reply::refuse;
 use crate::settings::Mode;
-use crate::walk::{Handler, Learned, Unsettled};
+use crate::spare::{Learned, Unsettled};
+use crate::walk::Handler;
 
 const ATTEMPT: HeaderName = HeaderName::from_static("onetake-attempt");
 const RECOVERY: HeaderName = HeaderName::from_static("onetake-recovery");
 
 /// The body of a gateway's response: the upstream's, or what was read of it, or ours.
-pub type GatewayBody = DoorBody<DoorBody<Incoming>>;
+pub type GatewayBody = DoorBody<DoorBody<Given>>;
+
+/// The body of what an upstream answered.
+pub type Given = UpstreamBody<DoorBody<Incoming>>;
 
 /// Which key an upstream is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -133,7 +140,14 @@ pub(super) struct Proxy {
     identity: Identity,
 }
 
-type Answered = Ended<DoorBody<Incoming>, Infallible>;
+/// What a request has before it is sent.
+struct Prepared {
+    place: Place,
+    /// Where it is noted that its body was too long, if that is not known beforehand.
+    is_too_long: Option<Arc<AtomicBool>>,
+}
+
+type Answered = Ended<DoorBody<Given>, Infallible>;
 
 impl Proxy {
     pub(super) const fn new(target: Arc<Target>, caller: Caller, identity: Identity) -> Self {
@@ -144,13 +158,42 @@ impl Proxy {
     pub(super) async fn pass(
         self,
         request: Request<Incoming>,
-    ) -> Live<DoorBody<Incoming>, Infallible> {
+    ) -> Live<DoorBody<Given>, Infallible> {
         let ended = Box::pin(self.call(request.map(DoorBody::passed), None)).await;
         Ok(match ended {
             Ended::Responded(response) => response.map(DoorBody::passed),
             Ended::NotSent(response) | Ended::Unknown(response) => response.map(DoorBody::whole),
             Ended::Failed(never) => match never {},
         })
+    }
+
+    /// The request as the upstream gets it, and a place for it there; or why it is not sent.
+    fn prepared(
+        &self,
+        request: Request<DoorBody<Incoming>>,
+        attempt: Option<Attempt>,
+    ) -> Result<(Prepared, Request<DoorBody<Incoming>>), Box<Answered>> {
+        let (target, bytes_max) = (&*self.target, self.target.request_bytes_max);
+        // What has a key was read whole, within the bounds of its route.
+        if attempt.is_none()
+            && let Err(refused) = ask::announced(request.body(), bytes_max)
+        {
+            return Err(Box::new(Ended::NotSent(refuse(&refused, &target.dialect))));
+        }
+        let (request, is_too_long) = bounded(request, bytes_max);
+        let request = match self.addressed(request, attempt) {
+            Ok(request) => request,
+            Err(UriError::NoPath | UriError::TooLong) => {
+                let detail = "this path cannot be asked of the upstream";
+                return Err(Box::new(Ended::NotSent(target.refused(Code::RequestInvalid, detail))));
+            }
+        };
+        let place = match self.sharing() {
+            Some(tenant) => target.upstream.try_place_of(tenant),
+            None => target.upstream.try_place(),
+        };
+        let place = place.ok_or_else(|| Box::new(self.broken(SendError::Busy)))?;
+        Ok((Prepared { place, is_too_long }, request))
     }
 
     /// The request as the upstream gets it.
@@ -253,56 +296,57 @@ impl Proxy {
 }
 
 impl Handler<Incoming> for Proxy {
-    type Body = DoorBody<Incoming>;
+    type Body = DoorBody<Given>;
     type Error = Infallible;
+    // Nothing that a call needs belongs to the task that it began in.
+    const IS_MOVABLE: bool = true;
 
-    async fn call(
+    // A block and not an async function, which would hold the request twice.
+    #[allow(clippy::manual_async_fn, reason = "it would be half as large again")]
+    fn call(
         self,
         request: Request<DoorBody<Incoming>>,
         attempt: Option<Attempt>,
-    ) -> Answered {
+    ) -> impl Future<Output = Answered> + Send {
         let is_keyed = attempt.is_some();
         let deadline = Instant::now() + self.target.timeout;
-        // What has a key was read whole, within the bounds of its route.
-        let bytes_max = self.target.request_bytes_max;
-        if !is_keyed && let Err(refused) = ask::announced(request.body(), bytes_max) {
-            return Ended::NotSent(refuse(&refused, &self.target.dialect));
-        }
-        let (request, is_too_long) = bounded(request, bytes_max);
-        let request = match self.addressed(request, attempt) {
-            Ok(request) => request,
-            Err(UriError::NoPath | UriError::TooLong) => {
-                let detail = "this path cannot be asked of the upstream";
-                return Ended::NotSent(self.target.refused(Code::RequestInvalid, detail));
+        let (prepared, mut waiting) = match self.prepared(request, attempt) {
+            Ok((prepared, request)) => (Ok(prepared), Some(request)),
+            Err(refused) => (Err(refused), None),
+        };
+        async move {
+            let Prepared { place, is_too_long } = match prepared {
+                Ok(prepared) => prepared,
+                Err(refused) => return *refused,
+            };
+            let target = &*self.target;
+            let sent = target.upstream.send_waiting(place, &mut waiting, target.timeout).await;
+            let response = match sent {
+                Ok(response) => response,
+                Err(_) if is_too_long.is_some_and(|it| it.load(Ordering::SeqCst)) => {
+                    let refused = ask::too_large(target.request_bytes_max);
+                    return Ended::Unknown(refuse(&refused, &target.dialect));
+                }
+                Err(error) => return self.broken(error),
+            };
+            let (mut parts, body) = response.into_parts();
+            forward::response(&mut parts.headers, parts.version);
+            // The caller talks to us, whatever the upstream speaks.
+            parts.version = http::Version::HTTP_11;
+            if !is_keyed || is_stream(&parts.headers) {
+                return Ended::Responded(Response::from_parts(parts, DoorBody::passed(body)));
             }
-        };
-        let upstream = &self.target.upstream;
-        let place = match self.sharing() {
-            Some(tenant) => upstream.try_place_of(tenant),
-            None => upstream.try_place(),
-        };
-        let Some(place) = place else {
-            return self.broken(SendError::Busy);
-        };
-        let within = self.target.timeout;
-        let response = match self.target.upstream.send_in(place, request, within).await {
-            Ok(response) => response,
-            Err(_) if is_too_long.is_some_and(|it| it.load(Ordering::SeqCst)) => {
-                return Ended::Unknown(refuse(&ask::too_large(bytes_max), &self.target.dialect));
+            let mut reading = pin!(read(body, target.response_bytes_max, |_| true));
+            // Most answers are there already, and need no timer.
+            let ended = match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
+                Poll::Ready(ended) => Ok(ended),
+                Poll::Pending => timeout_at(deadline, reading).await,
+            };
+            match ended {
+                Ok((Read::Broken, _)) => self.broken(SendError::Unknown { why: SentCause::Closed }),
+                Ok((_, body)) => Ended::Responded(Response::from_parts(parts, body)),
+                Err(_) => self.too_slow(),
             }
-            Err(error) => return self.broken(error),
-        };
-        let (mut parts, body) = response.into_parts();
-        forward::response(&mut parts.headers, parts.version);
-        // The caller talks to us, whatever the upstream speaks.
-        parts.version = http::Version::HTTP_11;
-        if !is_keyed || is_stream(&parts.headers) {
-            return Ended::Responded(Response::from_parts(parts, DoorBody::passed(body)));
-        }
-        match timeout_at(deadline, read(body, self.target.response_bytes_max, |_| true)).await {
-            Ok((Read::Broken, _)) => self.broken(SendError::Unknown { why: SentCause::Closed }),
-            Ok((_, body)) => Ended::Responded(Response::from_parts(parts, body)),
-            Err(_) => self.too_slow(),
         }
     }
 

@@ -7,6 +7,7 @@
 //! away.
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,14 +19,14 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
 
 use super::forward::Caller;
-use super::{Gateway, GatewayBody};
+use super::{Gateway, GatewayBody, Lanes};
 use crate::carry::BoxError;
 
 /// How long accepting pauses after it failed; most likely there are too many open files.
@@ -100,14 +101,28 @@ impl Default for Listening {
     }
 }
 
+/// A connection on the lane that it was given to; none when the system does not let it.
+fn on_lane(stream: std::net::TcpStream) -> Option<TokioIo<Pin<Box<TimeoutStream<TcpStream>>>>> {
+    let taken = TcpStream::from_std(stream);
+    let taken = taken.inspect_err(|error| tracing::warn!(%error, "a lane could not take it"));
+    let mut stream = TimeoutStream::new(taken.ok()?);
+    stream.set_write_timeout(Some(UNREAD_MAX));
+    Some(TokioIo::new(Box::pin(stream)))
+}
+
 /// Serves `door` on `listener` until `end`, then lets requests under way finish for a while.
 ///
+/// Executions are on the lane of their connection: keep a handle to `lanes` until the engine has
+/// stopped.
+///
 /// # Cancel safety
-/// Dropping the future closes the listener and every connection at once; executions go on.
+/// Dropping the future closes the listener and every connection at once; executions go on, as long
+/// as there are lanes.
 pub async fn serve<D: Answers>(
     listener: TcpListener,
     door: Arc<D>,
     bounds: Listening,
+    lanes: &Lanes,
     end: impl Future<Output = ()> + Send,
 ) {
     let places = Arc::new(Semaphore::new(bounds.connections_max));
@@ -145,17 +160,28 @@ pub async fn serve<D: Answers>(
                     })
                 }
             });
-            let mut stream = TimeoutStream::new(stream);
-            stream.set_write_timeout(Some(UNREAD_MAX));
-            let stream = TokioIo::new(Box::pin(stream));
-            let connection = graceful.watch(builder.serve_connection(stream, answer));
             while connections.try_join_next().is_some() {}
-            connections.spawn(async move {
+            let (builder, watcher) = (builder.clone(), graceful.watcher());
+            let stream = match stream.into_std() {
+                Ok(stream) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be dealt out");
+                    sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let serving = async move {
+                let Some(stream) = on_lane(stream) else {
+                    // Its place stays taken meanwhile, so they do not come too fast.
+                    return sleep(ACCEPT_PAUSE).await;
+                };
+                let connection = watcher.watch(builder.serve_connection(stream, answer));
                 if let Err(error) = connection.await {
                     tracing::debug!(error = %error, "a connection ended early");
                 }
                 drop(place);
-            });
+            };
+            connections.spawn_on(serving, lanes.next());
         }
     };
     tokio::select! {

@@ -5,11 +5,14 @@
 //! request was written, and every doubt is [`SendError::Unknown`]. Nothing here repeats a request,
 //! reads the body of an answer, or decides what becomes of a key.
 //!
-//! Why the pool below may try another connection: it does so only when hyper gives the request
-//! back, and hyper does that only while the request waits in front of a connection, before its
-//! first byte is written. Once a connection has taken it, no error brings it back.
+//! Why another connection may be tried: only when hyper gives the request back, and hyper does that
+//! only while the request waits in front of a connection, before its first byte is written. Once a
+//! connection has taken it, no error brings it back. Where nothing but HTTP/1.1 can be spoken the
+//! connections are ours (`lines.rs`); where TLS may agree on HTTP/2 they are those of hyper's pool.
 
+mod body;
 mod dial;
+mod lines;
 mod options;
 
 use std::fmt;
@@ -22,18 +25,20 @@ use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use http_body::Body;
 use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use onetake_core::Tenant;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+pub use self::body::UpstreamBody;
 pub use self::dial::Roots;
 use self::dial::{Dial, DialError, find};
+use self::lines::Lines;
 pub use self::options::UpstreamOptions;
 use super::forward::HostSent;
+use super::places::{Places, Taken};
+use crate::carry::BoxError;
 use crate::room::{Room, Share};
 
 /// The most requests that one upstream may be given at once, and the most idle connections.
@@ -168,44 +173,55 @@ impl SendError {
 
 /// A place among the requests that an upstream may be given at once.
 ///
-/// It is free again once every clone of it is dropped. The response of [`Upstream::send`] has one
-/// among its extensions: keep it until the body was read.
-#[derive(Debug, Clone)]
+/// It is free again once it is dropped. The body of the answer has it, until it is dropped or was
+/// read to its end.
+#[derive(Debug)]
 pub struct Place {
-    _permit: Arc<OwnedSemaphorePermit>,
-    _share: Option<Arc<Share>>,
+    _taken: Taken,
+    _share: Option<Share>,
 }
+
+/// A body that can be sent to an upstream.
+pub trait SentBody: Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static {}
+
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static> SentBody for B {}
 
 /// What is behind the gateway, for requests with bodies of one kind. Clones share connections and
 /// places.
-pub struct Upstream<B = Full<Bytes>>(Arc<Inner<B>>);
+pub struct Upstream<B: SentBody = Full<Bytes>>(Arc<Inner<B>>);
 
-impl<B> Clone for Upstream<B> {
+impl<B: SentBody> Clone for Upstream<B> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-struct Inner<B> {
+struct Inner<B: SentBody> {
     base: Uri,
-    client: Client<Dial, B>,
-    places: Arc<Semaphore>,
+    /// What requests say that do not name their host.
+    host: HeaderValue,
+    ways: Ways<B>,
+    places: Places,
     /// The same places, by tenant: no one of several may take more than half.
     shares: Room,
     answer_within: Duration,
 }
 
-impl<B> fmt::Debug for Upstream<B> {
+/// How connections are used.
+enum Ways<B: SentBody> {
+    /// One request at a time on each, in plain sight.
+    Lines(Lines<B>),
+    /// Several at a time, where the upstream speaks HTTP/2.
+    Pool(Client<Dial, B>),
+}
+
+impl<B: SentBody> fmt::Debug for Upstream<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Upstream").field(&self.0.base).finish()
     }
 }
 
-impl<B> Upstream<B>
-where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+impl<B: SentBody> Upstream<B> {
     /// An upstream at `base`, `http` or `https`, to whose path those of requests are added.
     ///
     /// Opens no connection. HTTP/1.1 is spoken, and HTTP/2 where TLS agrees on it.
@@ -229,22 +245,33 @@ where
         if base.query().is_some() {
             return Err(UpstreamError::Query);
         }
+        // The usual port goes without saying.
+        let usual = if base.scheme() == Some(&Scheme::HTTP) { 80 } else { 443 };
+        let is_usual = authority.port_u16() == Some(usual);
+        let host = if is_usual { authority.host() } else { authority.as_str() };
+        let host = HeaderValue::from_str(host).map_err(|_| UpstreamError::Scheme)?;
+        let is_plain = base.scheme() == Some(&Scheme::HTTP) || options.host == HostSent::Caller;
         let dial = Dial::new(&base, options.roots, options.host, options.connect_within)?;
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(options.idle_for)
-            .pool_max_idle_per_host(options.idle_max)
-            .pool_timer(TokioTimer::new())
-            .timer(TokioTimer::new())
-            .http2_keep_alive_interval(PING_EVERY)
-            .http2_keep_alive_timeout(PONG_WITHIN)
-            .http2_max_header_list_size(HEAD_BYTES_MAX)
-            // Safe, and needed: see the top of this file.
-            .retry_canceled_requests(true)
-            .build(dial);
-        let places = Arc::new(Semaphore::new(options.in_flight_max));
+        let ways = if is_plain {
+            Ways::Lines(Lines::new(dial, base.clone(), options.idle_max, options.idle_for))
+        } else {
+            let client = Client::builder(TokioExecutor::new())
+                .pool_idle_timeout(options.idle_for)
+                .pool_max_idle_per_host(options.idle_max)
+                .pool_timer(TokioTimer::new())
+                .timer(TokioTimer::new())
+                .http2_keep_alive_interval(PING_EVERY)
+                .http2_keep_alive_timeout(PONG_WITHIN)
+                .http2_max_header_list_size(HEAD_BYTES_MAX)
+                // Safe, and needed: see the top of this file.
+                .retry_canceled_requests(true)
+                .build(dial);
+            Ways::Pool(client)
+        };
+        let places = Places::new(options.in_flight_max);
         let answer_within = options.answer_within;
         let shares = Room::new(options.in_flight_max);
-        Ok(Self(Arc::new(Inner { base, client, places, shares, answer_within })))
+        Ok(Self(Arc::new(Inner { base, host, ways, places, shares, answer_within })))
     }
 
     /// The URL that requests are added to.
@@ -261,28 +288,26 @@ where
 
     /// Whether it has as many requests as it may, or as many of `tenant`.
     pub(crate) fn is_busy(&self, tenant: Option<&Tenant>) -> bool {
-        self.0.places.available_permits() == 0
-            || tenant.is_some_and(|tenant| !self.0.shares.has_one_for(tenant))
+        self.0.places.are_taken() || tenant.is_some_and(|tenant| !self.0.shares.has_one_for(tenant))
     }
 
     /// A place for a request of `tenant`, who shares the upstream with others.
     pub(crate) fn try_place_of(&self, tenant: &Tenant) -> Option<Place> {
         let mut share = self.0.shares.share(tenant);
         let place = self.try_place().filter(|_| share.reach(1))?;
-        Some(Place { _share: Some(Arc::new(share)), ..place })
+        Some(Place { _share: Some(share), ..place })
     }
 
     /// A place for one request, if there is one.
     #[must_use]
     pub fn try_place(&self) -> Option<Place> {
-        let permit = Arc::clone(&self.0.places).try_acquire_owned().ok()?;
-        Some(Place { _permit: Arc::new(permit), _share: None })
+        Some(Place { _taken: self.0.places.take()?, _share: None })
     }
 
     /// Sends a request whose URI is of this upstream, and gives the answer once it begins.
     ///
-    /// The body of the answer is the caller's to read, with limits of its own. As long as the
-    /// [`Place`] among the response's extensions is kept, the request counts as in flight.
+    /// The body of the answer is the caller's to read, with limits of its own. As long as it is
+    /// kept the request counts as in flight.
     ///
     /// # Errors
     /// A [`SendError`]; unless it [is unsent](SendError::is_unsent), the request may have been
@@ -291,7 +316,7 @@ where
     /// # Cancel safety
     /// Dropped before it was ready, the request may have been sent, wholly or in part, or not. What
     /// was not written by then never will be, and the place is free again.
-    pub async fn send(&self, request: Request<B>) -> Result<Response<Incoming>, SendError> {
+    pub async fn send(&self, request: Request<B>) -> Result<Response<UpstreamBody<B>>, SendError> {
         let place = self.try_place().ok_or(SendError::Busy)?;
         self.send_in(place, request, self.0.answer_within).await
     }
@@ -307,30 +332,54 @@ where
     pub async fn send_in(
         &self,
         place: Place,
-        mut request: Request<B>,
+        request: Request<B>,
         within: Duration,
-    ) -> Result<Response<Incoming>, SendError> {
-        if !self.is_for_here(&request) {
+    ) -> Result<Response<UpstreamBody<B>>, SendError> {
+        self.send_waiting(place, &mut Some(request), within).await
+    }
+
+    /// Like [`send_in`](Self::send_in), for a request that its caller holds.
+    pub(crate) async fn send_waiting(
+        &self,
+        place: Place,
+        waiting: &mut Option<Request<B>>,
+        within: Duration,
+    ) -> Result<Response<UpstreamBody<B>>, SendError> {
+        let Some(request) = waiting.as_mut().filter(|request| self.is_for_here(request)) else {
             return Err(SendError::NotSent { why: NotSentCause::NotForHere });
-        }
-        frame(&mut request);
-        // Noted by the pool right before a connection is given the request, and never before.
-        let given = capture_connection(&mut request);
-        let answered = timeout(within, self.0.client.request(request)).await;
-        let was_given = given.connection_metadata().is_some();
-        match answered {
-            // Nobody asked for another protocol, so this answers something else than the request.
-            Ok(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                Err(SendError::Unknown { why: SentCause::Malformed })
+        };
+        frame(request);
+        let response = match &self.0.ways {
+            Ways::Lines(lines) => {
+                self.originate(request);
+                match timeout(within, lines.send(waiting, place)).await {
+                    Ok(answered) => answered?.map(UpstreamBody::of_line),
+                    Err(_) => return Err(too_late(waiting.is_none())),
+                }
             }
-            Ok(Ok(mut response)) => {
-                response.extensions_mut().insert(place);
-                Ok(response)
+            Ways::Pool(client) => {
+                // Noted by the pool right before a connection is given the request, never before.
+                let given = capture_connection(request);
+                let request = waiting.take().expect("invariant: it was just looked at");
+                let answered = Box::pin(timeout(within, client.request(request))).await;
+                let was_given = given.connection_metadata().is_some();
+                let answered = answered.map_err(|_| too_late(was_given))?;
+                let response = answered.map_err(|error| judge(&error, was_given))?;
+                response.map(|body| UpstreamBody::of_pool(body, place))
             }
-            Ok(Err(error)) => Err(judge(&error, was_given)),
-            Err(_) if was_given => Err(SendError::Unknown { why: SentCause::Timeout }),
-            Err(_) => Err(SendError::NotSent { why: NotSentCause::NoConnection }),
+        };
+        // Nobody asked for another protocol, so this answers something else than the request.
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(SendError::Unknown { why: SentCause::Malformed });
         }
+        Ok(response)
+    }
+
+    /// Makes a request one that is written on a connection to its host: the path alone, and a host.
+    fn originate(&self, request: &mut Request<B>) {
+        let path = request.uri().path_and_query().cloned();
+        *request.uri_mut() = path.map_or_else(|| Uri::from_static("/"), Uri::from);
+        request.headers_mut().entry(header::HOST).or_insert_with(|| self.0.host.clone());
     }
 
     /// A tunnel is none of an upstream's paths, and a request for another host is a mistake that
@@ -361,6 +410,15 @@ fn frame<B: Body>(request: &mut Request<B>) {
         Some(bytes) => {
             headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
         }
+    }
+}
+
+/// What is known about a request that has no answer in time.
+const fn too_late(was_given: bool) -> SendError {
+    if was_given {
+        SendError::Unknown { why: SentCause::Timeout }
+    } else {
+        SendError::NotSent { why: NotSentCause::NoConnection }
     }
 }
 

@@ -17,7 +17,9 @@ use onetake_engine::{Engine, Memory, Slots};
 use onetake_http::gateway::forward::Forwarding;
 use onetake_http::gateway::pattern::Pattern;
 use onetake_http::gateway::upstream::UpstreamOptions;
-use onetake_http::gateway::{ForwardKey, Gateway, Listening, Parts, ProxyUpstream, Route, serve};
+use onetake_http::gateway::{
+    ForwardKey, Gateway, Lanes, Listening, Parts, ProxyUpstream, Route, serve,
+};
 use onetake_http::identity::{AnonymousSettings, Gate};
 use onetake_http::{Dialect, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -274,7 +276,8 @@ impl Rig {
         let (end, ended) = oneshot::channel();
         let task = tokio::spawn(async move {
             let end = async move { drop(ended.await) };
-            serve(listener, gateway, Listening::default(), end).await;
+            let lanes = Lanes::start(2).unwrap();
+            serve(listener, gateway, Listening::default(), &lanes, end).await;
         });
         let client = Client::builder(TokioExecutor::new()).build_http();
         Self { address, client, end: Some(end), task }

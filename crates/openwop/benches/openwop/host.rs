@@ -13,7 +13,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use onetake_engine::{Engine, Journal};
 use onetake_http::gateway::forward::Caller;
-use onetake_http::gateway::{Answers, Listening, serve};
+use onetake_http::gateway::{Answers, Lanes, Listening, serve};
 use onetake_http::identity::{ApiKeySettings, Gate, TenantKeys, generate_key};
 use onetake_openwop::{Catalog, Door, Executors, Host, HostSettings, ReplyBody};
 use tokio::net::TcpListener;
@@ -48,7 +48,8 @@ impl<S: Journal> Measured<S> {
 
     /// Serves it until the process ends.
     pub(crate) async fn serve(self, listener: TcpListener) {
-        serve(listener, Arc::new(self), Listening::default(), std::future::pending()).await;
+        let (bounds, lanes) = (Listening::default(), Lanes::here());
+        serve(listener, Arc::new(self), bounds, &lanes, std::future::pending()).await;
     }
 
     async fn ask(&self, request: http::request::Builder, body: Vec<u8>) -> Response<ReplyBody> {

@@ -103,7 +103,7 @@ impl<S: Journal> Host<S> {
         let seat = if self.0.end.is_cancelled() { None } else { driven.take(&key) };
         drop(driven);
         let Some(there) = seat else { return };
-        self.0.tasks.spawn(self.clone().driver(key, there));
+        self.spawn(self.clone().driver(key, there));
     }
 
     /// Lets the driver of a run look again, if there is one here.

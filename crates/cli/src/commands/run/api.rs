@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, Response, StatusCode, Uri};
 use onetake::core::Backoff;
-use onetake_http::gateway::upstream::{Upstream, UpstreamOptions};
+use onetake_http::gateway::upstream::{Upstream, UpstreamBody, UpstreamOptions};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
@@ -189,7 +189,7 @@ impl Api {
         }
     }
 
-    async fn sent(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Trouble> {
+    async fn sent(&self, request: Request<Full<Bytes>>) -> Result<Response<UpstreamBody>, Trouble> {
         self.upstream.send(request).await.map_err(|error| Trouble::Later {
             // What is behind the semicolon is about one try, and this is about all of them.
             why: error
@@ -242,7 +242,7 @@ pub(super) fn part(name: &str) -> String {
 }
 
 /// The JSON of an answer; nothing where it is none.
-async fn answer(response: Response<Incoming>) -> Result<Value, Trouble> {
+async fn answer(response: Response<UpstreamBody>) -> Result<Value, Trouble> {
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect();
     let later = |why: &str| Trouble::Later { why: why.to_owned(), is_unsent: false };
     let body = timeout(BODY_WITHIN, body).await.map_err(|_| later("the answer took too long"))?;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use onetake_http::gateway::upstream::UpstreamBody;
 use serde_json::Value;
 use std::collections::VecDeque;
 use tokio::time::timeout;
@@ -18,13 +18,13 @@ const EVENT_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// A stream of events.
 pub(super) struct Events {
-    body: Incoming,
+    body: UpstreamBody,
     reader: Reader,
     ready: VecDeque<String>,
 }
 
 impl Events {
-    pub(super) fn new(body: Incoming) -> Self {
+    pub(super) fn new(body: UpstreamBody) -> Self {
         Self { body, reader: Reader::default(), ready: VecDeque::new() }
     }
 

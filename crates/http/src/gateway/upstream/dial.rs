@@ -28,7 +28,8 @@ use crate::gateway::forward::HostSent;
 /// How long a silent peer is believed to be there before the kernel asks.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 
-type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+/// A connection that can be spoken on.
+pub(super) type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 type Dialling<T> = Pin<Box<dyn Future<Output = Result<T, DialError>> + Send>>;
 
 /// Whom an upstream's certificate must lead to.
