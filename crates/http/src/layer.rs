@@ -1,5 +1,7 @@
 //! The layer, in tower's grammar.
 
+use std::sync::Arc;
+
 use tower_layer::Layer;
 
 use crate::idempotency::Idempotency;
@@ -14,6 +16,6 @@ impl<S> Layer<S> for IdempotencyLayer {
     type Service = IdempotencyService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        IdempotencyService::new(inner, self.0.clone())
+        IdempotencyService::new(inner, Arc::new(self.0.clone()))
     }
 }

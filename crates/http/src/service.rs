@@ -4,6 +4,7 @@
 //! that goes away takes nothing with it.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -23,11 +24,12 @@ use crate::walk::{Handler, answer};
 #[derive(Debug, Clone)]
 pub struct IdempotencyService<S> {
     inner: S,
-    door: Idempotency,
+    /// In one piece: it is cloned for every request, often more than once.
+    door: Arc<Idempotency>,
 }
 
 impl<S> IdempotencyService<S> {
-    pub(crate) const fn new(inner: S, door: Idempotency) -> Self {
+    pub(crate) const fn new(inner: S, door: Arc<Idempotency>) -> Self {
         Self { inner, door }
     }
 }
@@ -85,7 +87,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (inner, door) = (Inner(self.inner.clone()), self.door.clone());
+        let (inner, door) = (Inner(self.inner.clone()), Arc::clone(&self.door));
         Box::pin(async move { answer(&door, request, inner).await })
     }
 }

@@ -182,7 +182,7 @@ impl<'w, W: World> Machine<'w, W> {
         if self.run.status.is_terminal() || self.run.status == Status::Paused {
             return Ok(());
         }
-        if self.run.deadline.is_some_and(|deadline| deadline <= self.now.as_millis()) {
+        if self.run.overdue_from().is_some_and(|overdue| overdue <= self.now.as_millis()) {
             return self.out_of_time();
         }
         self.wake()?;

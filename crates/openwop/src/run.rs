@@ -416,6 +416,11 @@ impl Run {
             | NodeStatus::Skipped
             | NodeStatus::Cancelled => None,
         });
-        waits.chain(self.deadline).min()
+        waits.chain(self.overdue_from()).min()
+    }
+
+    /// From when on it has taken longer than it may: what takes just that long is in time.
+    pub(crate) fn overdue_from(&self) -> Option<u64> {
+        self.deadline.map(|deadline| deadline.saturating_add(1))
     }
 }
