@@ -7,7 +7,7 @@ use onetake_core::{
     Asked, Cause, Fence, Finality, Key, NameError, OnInFlight, Operation, Policy, PolicyError,
     Scope, Timestamp,
 };
-use onetake_engine::{Attempt, Engine, Mint, Slots};
+use onetake_engine::{Attempt, Engine, Home, Mint, Slots};
 
 use crate::ask::ask;
 use crate::claims::Claims;
@@ -150,7 +150,9 @@ impl<S: Slots> Executor<S> {
             if let Some(known) = self.engine.at_hand(&ask) {
                 return reply(known);
             }
-            return reply(self.engine.run_answering(ask, execute, is_answering).await);
+            return reply(
+                self.engine.run_answering(ask, execute, is_answering, Home::Engine).await,
+            );
         };
         match self.engine.recover(ask, &doubt, execute, is_answering).await.transpose() {
             Some(ended) => reply(ended),

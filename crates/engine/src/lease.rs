@@ -29,10 +29,15 @@ const BEATS_PER_LEASE: u32 = 3;
 
 /// Where an execution lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Home {
+pub enum Home {
     /// In a task of the engine, from the beginning.
     Engine,
-    /// In the task of its caller, and in one of the engine once the caller has gone.
+    /// In the task of its caller, and in one of the engine once the caller has gone: that spares a
+    /// task where many small things are executed.
+    ///
+    /// For callers who poll their future until it is ready, or drop it: one that is kept and not
+    /// polled stands still, and its lease runs out. And for executions that do not mind to be
+    /// moved: what their first task knows by itself, as task-locals do, is not there in the second.
     Caller,
 }
 

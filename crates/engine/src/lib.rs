@@ -59,6 +59,7 @@ pub use journal::{
     Check, Commit, Counter, Cursor, Doc, Document, Entry, Found, Journal, Lane, Page, Place,
     Position, Tx, Write,
 };
+pub use lease::Home;
 pub use limits::Limits;
 pub use memory::{Memory, MemoryLimits, OnFull};
 pub use mint::Mint;

@@ -58,73 +58,28 @@ impl<S: Slots> Engine<S> {
         if let Some(answer) = self.at_hand(&ask) {
             return answer;
         }
-        self.run_answering(ask, execute, || false).await
+        self.run_answering(ask, execute, || false, Home::Engine).await
     }
 
     /// Like [`run`](Self::run), for an execution that may begin to answer its caller by itself
     /// before it ends: a caller of whom `is_answering` says so is kept to the end, whatever the
     /// policy says, because the end of that answer depends on what is recorded.
     ///
-    /// Whoever asks this way has looked what is [at hand](Self::at_hand), or need not be quick.
+    /// Whoever asks this way has looked what is [at hand](Self::at_hand), or need not be quick, and
+    /// chooses where the execution lives.
     ///
     /// # Errors
     /// Those of [`run`](Self::run).
     ///
     /// # Cancel safety
     /// That of [`run`](Self::run).
+    // A block and not an async function, which would hold its arguments twice.
     pub fn run_answering<F, Fut, A>(
         &self,
         ask: Ask,
         execute: F,
         is_answering: A,
-    ) -> impl Future<Output = Result<Answer, RunError>> + Send + use<S, F, Fut, A>
-    where
-        F: FnOnce(Attempt) -> Fut + Send + 'static,
-        Fut: Future<Output = Report> + Send + 'static,
-        A: FnOnce() -> bool + Send,
-    {
-        self.run_at(Home::Engine, ask, execute, is_answering)
-    }
-
-    /// Like [`run_answering`](Self::run_answering), but `execute` runs in the task of its caller
-    /// for as long as the caller is there, and moves into one of the engine's when this future is
-    /// dropped. That spares a task where many small things are executed.
-    ///
-    /// For callers who poll the future until it is ready, or drop it: one that is kept and not
-    /// polled stands still, and its lease runs out. And for executions that do not mind to be
-    /// moved: what their first task knows by itself, as task-locals do, is not there in the second.
-    ///
-    /// # Errors
-    /// Those of [`run`](Self::run).
-    ///
-    /// # Cancel safety
-    /// That of [`run`](Self::run).
-    pub fn run_here<F, Fut, A>(
-        &self,
-        ask: Ask,
-        execute: F,
-        is_answering: A,
-    ) -> impl Future<Output = Result<Answer, RunError>> + Send + use<S, F, Fut, A>
-    where
-        F: FnOnce(Attempt) -> Fut + Send + 'static,
-        Fut: Future<Output = Report> + Send + 'static,
-        A: FnOnce() -> bool + Send,
-    {
-        self.run_at(Home::Caller, ask, execute, is_answering)
-    }
-
-    /// Goes on with what a caller began in a task of the engine, whoever drops what.
-    pub fn keep(&self, begun: impl Future<Output = ()> + Send + 'static) {
-        drop(self.0.tasks.spawn(begun));
-    }
-
-    /// A block and not an async function, which would hold its arguments twice.
-    fn run_at<F, Fut, A>(
-        &self,
         home: Home,
-        ask: Ask,
-        execute: F,
-        is_answering: A,
     ) -> impl Future<Output = Result<Answer, RunError>> + Send + use<S, F, Fut, A>
     where
         F: FnOnce(Attempt) -> Fut + Send + 'static,
@@ -149,6 +104,11 @@ impl<S: Slots> Engine<S> {
         }
     }
 
+    /// Goes on with what a caller began in a task of the engine, whoever drops what.
+    pub fn keep(&self, begun: impl Future<Output = ()> + Send + 'static) {
+        drop(self.0.tasks.spawn(begun));
+    }
+
     /// The answer to `ask`, if it is a replay or a mismatch of what the store has in memory. `None`
     /// says nothing: [`run`](Self::run) finds out, and answers this way by itself. For a
     /// door that can spare itself some work when nothing is executed, and then asks by
@@ -170,7 +130,7 @@ impl<S: Slots> Engine<S> {
     }
 }
 
-/// A block for the same reason.
+/// The walk itself, until it is answered or executing.
 #[allow(clippy::manual_async_fn, reason = "it would hold what is pending twice")]
 fn walk<S, F, Fut>(
     mut pending: Pending<S, F, Fut>,

@@ -10,8 +10,8 @@ use onetake_core::{
     Ask, Cause, OnInFlight, OnUnknown, Outcome, Phase, Record, Report, Standing, Version,
 };
 use onetake_engine::{
-    Answer, Clock, Engine, Journal, Limits, Memory, Position, Reply, RunError, Slots, Stamped,
-    Swap, Swept, audit_lane,
+    Answer, Clock, Engine, Home, Journal, Limits, Memory, Position, Reply, RunError, Slots,
+    Stamped, Swap, Swept, audit_lane,
 };
 use onetake_testkit::faulty::{Fault, Op, Script};
 use tokio::time::{Instant, sleep, timeout};
@@ -181,7 +181,7 @@ async fn x4_a_caller_who_leaves_at_any_moment_changes_nothing() {
             let function = count.function(Duration::from_millis(100), value("made"));
             let limit = Duration::from_millis(leave_after);
             let left = if is_here {
-                timeout(limit, node.run_here(ask("k"), function, || false)).await
+                timeout(limit, node.run_answering(ask("k"), function, || false, Home::Caller)).await
             } else {
                 timeout(limit, node.run(ask("k"), function)).await
             };
@@ -202,7 +202,7 @@ async fn x1_x4_an_execution_that_was_moved_keeps_its_lease_and_is_waited_for() {
     let (bench, count) = (Bench::new(), Count::default());
     let (node, other) = (bench.node(), bench.node());
     let long = count.function(5 * LEASE, value("made"));
-    let left = timeout(LEASE / 2, node.run_here(ask("k"), long, || false)).await;
+    let left = timeout(LEASE / 2, node.run_answering(ask("k"), long, || false, Home::Caller)).await;
     assert!(left.is_err() && node.executing() == 1);
     sleep(3 * LEASE).await;
     let refusing = || policy().on_in_flight(OnInFlight::Refuse);
@@ -224,7 +224,7 @@ async fn x3_a_panic_in_the_task_of_the_caller_is_unknown_and_harms_nobody() {
             assert!(!is_at_once, "on purpose");
             async { panic!("on purpose") }
         };
-        let answer = node.run_here(ask(&key), panics, || false).await;
+        let answer = node.run_answering(ask(&key), panics, || false, Home::Caller).await;
         assert!(matches!(answer, Ok(Answer::Unknown { .. })), "{answer:?}");
         assert_eq!(node.executing(), 0);
     }

@@ -12,7 +12,7 @@ use http::request::Parts;
 use onetake_core::{
     Address, Ask, Fence, NameError, Operation, Outcome, Policy, Report, Scope, Standing, Tenant,
 };
-use onetake_engine::{Answer, Attempt, Doubt, Engine, RunError, Slots};
+use onetake_engine::{Answer, Attempt, Doubt, Engine, Home, RunError, Slots};
 
 use crate::execute::Answering;
 use crate::layer::IdempotencyLayer;
@@ -27,8 +27,8 @@ pub(crate) struct Execution {
     pub(crate) run: Box<dyn FnOnce(Attempt) -> Boxed<'static, Report> + Send>,
     /// Whether it already answers its caller.
     pub(crate) answering: Arc<dyn Answering>,
-    /// Whether it may begin in the task of its caller, and be moved when the caller goes.
-    pub(crate) is_movable: bool,
+    /// Where it lives.
+    pub(crate) home: Home,
 }
 
 /// An engine on some store.
@@ -76,12 +76,8 @@ pub(crate) trait Walk: Send + Sync {
 
 impl<S: Slots> Walk for Engine<S> {
     fn run(&self, ask: Ask, execution: Execution) -> Boxed<'static, Result<Answer, RunError>> {
-        let Execution { run, answering, is_movable } = execution;
-        let is_answering = move || answering.is_answering();
-        if is_movable {
-            return Box::pin(self.run_here(ask, run, is_answering));
-        }
-        Box::pin(self.run_answering(ask, run, is_answering))
+        let Execution { run, answering, home } = execution;
+        Box::pin(self.run_answering(ask, run, move || answering.is_answering(), home))
     }
 
     fn keep(&self, begun: Boxed<'static, ()>) {
@@ -126,7 +122,7 @@ impl<S: Slots> Walk for Engine<S> {
         doubt: Doubt,
         execution: Execution,
     ) -> Boxed<'static, Result<Option<Answer>, RunError>> {
-        let Execution { run, answering, is_movable: _ } = execution;
+        let Execution { run, answering, home: _ } = execution;
         Box::pin(async move {
             let is_answering = move || answering.is_answering();
             Self::recover(&self, ask, &doubt, run, is_answering).await

@@ -100,13 +100,13 @@ where
         Learned::Nothing(after) => return refuse(&unknown(after), settings),
         Learned::LookAgain => {}
         Learned::NoEffect(doubt, turn) => {
-            let Execution { run, answering, is_movable } =
+            let Execution { run, answering, home } =
                 execution(door, &ask, request.clone(), handler.clone(), &place);
             let run = Box::new(move |attempt| {
                 drop(turn);
                 run(attempt)
             });
-            let execution = Execution { run, answering, is_movable };
+            let execution = Execution { run, answering, home };
             let recovered = Arc::clone(&door.walk).recover(ask.clone(), doubt, execution);
             let is_durable = |ended: &Result<Option<Answer>, RunError>| match ended {
                 Ok(Some(answer)) => is_recorded(answer),

@@ -18,7 +18,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use onetake_core::{Ask, Code, Finality, Operation, Outcome, Policy, Scope, Status, Timestamp};
-use onetake_engine::{Answer, Attempt, RunError};
+use onetake_engine::{Answer, Attempt, Home, RunError};
 use tokio::sync::oneshot;
 
 use crate::ask::{self, Refused};
@@ -43,8 +43,8 @@ pub(crate) trait Handler<B>: Clone + Send + 'static {
         attempt: Option<Attempt>,
     ) -> impl Future<Output = Ended<Self::Body, Self::Error>> + Send;
 
-    /// Whether a call that has begun may be moved into another task when its caller goes.
-    const IS_MOVABLE: bool = false;
+    /// Where its calls live.
+    const HOME: Home = Home::Engine;
 
     /// Who asks, where the handler was made for them. Otherwise the door finds out.
     fn scope(&self) -> Option<Scope> {
@@ -271,7 +271,7 @@ where
             report(call, limit, bytes_max, &laid).await
         }) as Boxed<'static, _>
     });
-    Execution { run, answering: place.answering(), is_movable: H::IS_MOVABLE }
+    Execution { run, answering: place.answering(), home: H::HOME }
 }
 
 pub(crate) fn is_durable(ended: &Result<Answer, RunError>) -> bool {

@@ -18,7 +18,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use onetake_core::{Address, Code, Key, Operation, Scope, Tenant};
-use onetake_engine::Attempt;
+use onetake_engine::{Attempt, Home};
 use tokio::time::{Instant, timeout_at};
 
 use super::forward::{self, Caller, Forwarding, UriError, upstream_uri};
@@ -299,7 +299,7 @@ impl Handler<Incoming> for Proxy {
     type Body = DoorBody<Given>;
     type Error = Infallible;
     // Nothing that a call needs belongs to the task that it began in.
-    const IS_MOVABLE: bool = true;
+    const HOME: Home = Home::Caller;
 
     // A block and not an async function, which would hold the request twice.
     #[allow(clippy::manual_async_fn, reason = "it would be half as large again")]

@@ -31,6 +31,7 @@ use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
 use super::super::lanes;
+use super::super::places::Places;
 use super::dial::{Dial, Stream};
 use super::{NotSentCause, Place, SendError, SentBody, WITHIN_MAX, sent_cause};
 
@@ -47,7 +48,7 @@ const REMAINING_WITHIN: Duration = Duration::from_secs(60);
 /// Lanes with a board of their own.
 const BOARDS: usize = 64;
 
-/// Lines to one upstream. Clones share them.
+/// Lines to one upstream.
 pub(super) struct Lines<B: SentBody> {
     dial: Dial,
     base: Uri,
@@ -57,8 +58,8 @@ pub(super) struct Lines<B: SentBody> {
 impl<B: SentBody> Lines<B> {
     pub(super) fn new(dial: Dial, base: Uri, idle_max: usize, idle_for: Duration) -> Self {
         let board = |_| Mutex::new(Board { lines: VecDeque::new(), closing: None });
-        let (boards, counter) = (std::array::from_fn(board), || AtomicUsize::new(0));
-        let (idle, remaining) = (counter(), counter());
+        let (boards, idle) = (std::array::from_fn(board), AtomicUsize::new(0));
+        let remaining = Places::new(REMAINING_MAX);
         let shelf = Shelf { boards, idle, remaining, idle_max, idle_for };
         Self { dial, base, shelf: Arc::new(shelf) }
     }
@@ -197,8 +198,8 @@ struct Shelf<B: SentBody> {
     boards: [Mutex<Board<B>>; BOARDS],
     /// Lines on all of them.
     idle: AtomicUsize,
-    /// Lines whose small requests are still being written, although they are answered.
-    remaining: AtomicUsize,
+    /// For lines whose small requests are still being written, although they are answered.
+    remaining: Places,
     idle_max: usize,
     idle_for: Duration,
 }
@@ -252,7 +253,7 @@ impl<B: SentBody> Shelf<B> {
     fn lay(self: &Arc<Self>, mut line: Box<Line<B>>) {
         // Nobody waits for it any more, so nobody need be woken.
         if !line.is_free(&mut Context::from_waker(Waker::noop())) {
-            let remains = line.connection.is_some().then(|| Remaining::one_more(self)).flatten();
+            let remains = line.connection.is_some().then(|| self.remaining.take()).flatten();
             if let Some(remains) = remains {
                 self.go_on(line, REMAINING_WITHIN, remains);
             }
@@ -286,23 +287,6 @@ impl<B: SentBody> Shelf<B> {
         }
         self.idle.fetch_sub(gone.len(), Ordering::AcqRel);
         (gone, next)
-    }
-}
-
-/// One of the requests that are written behind their answers.
-struct Remaining<B: SentBody>(Arc<Shelf<B>>);
-
-impl<B: SentBody> Remaining<B> {
-    fn one_more(shelf: &Arc<Shelf<B>>) -> Option<Self> {
-        // One too many gives itself back at once.
-        let one = Self(Arc::clone(shelf));
-        (shelf.remaining.fetch_add(1, Ordering::AcqRel) < REMAINING_MAX).then_some(one)
-    }
-}
-
-impl<B: SentBody> Drop for Remaining<B> {
-    fn drop(&mut self) {
-        self.0.remaining.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
