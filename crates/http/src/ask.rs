@@ -5,10 +5,7 @@
 //! Invariant: two requests that the handler cannot tell apart have the same fingerprint.
 
 use std::borrow::Cow;
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use base16ct::lower;
@@ -22,7 +19,7 @@ use tokio::time::timeout;
 
 use crate::body::DoorBody;
 use crate::dialect::{Dialect, OnNoKey};
-use crate::execute::{Read, read};
+use crate::read::{Read, Reading};
 use crate::room::Share;
 use crate::settings::{JsonBodies, Keyless, METHOD, PATH, QUERY, Settings};
 
@@ -139,36 +136,42 @@ pub(crate) fn announced<B: Body>(body: &B, bytes_max: usize) -> Result<(), Refus
 /// A body that was not read, why, and what is left to pass on, if anything is.
 pub(crate) type Unread<B> = (Refused, Option<DoorBody<B>>);
 
-/// Reads a body within the bounds of its route, and as long as there is room for it.
+/// Reads a body within the bounds of its route. One that is there already takes no room yet; one
+/// that has to be waited for takes its share as it comes.
 pub(crate) async fn body<B>(
     body: B,
     settings: &Settings,
-    share: &mut Share,
-) -> Result<Bytes, Unread<B>>
+    share: impl FnOnce() -> Share,
+) -> Result<(Bytes, Option<Share>), Unread<B>>
 where
     B: Body<Data = Bytes>,
 {
-    let mut reading = pin!(read(body, settings.request_bytes_max, |bytes| share.reach(bytes)));
+    let mut reading = Reading::new(body, settings.request_bytes_max);
     // Most bodies are there already, and need no timer.
-    let (read, body) = match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
-        Poll::Ready(read) => read,
-        Poll::Pending => timeout(settings.body_within, reading).await.map_err(|_| {
+    let (read, share) = if let Some(read) = reading.at_once().await {
+        (read, None)
+    } else {
+        let mut share = share();
+        let on = reading.on(|bytes| share.reach(bytes));
+        let read = timeout(settings.body_within, on).await.map_err(|_| {
             (Refused::new(Code::RequestTimeout, "the body did not arrive in time"), None)
-        })?,
+        })?;
+        (read, Some(share))
     };
     match read {
         // Trailers are no part of what is asked, and what is sent on has a length instead.
-        Read::Whole(bytes) | Read::WithTrailers(bytes) => Ok(bytes),
-        Read::TooLarge => Err((too_large(settings.request_bytes_max), Some(body))),
-        Read::NoRoom => {
-            let detail = "too many bytes of requests at once; nothing was executed".into();
-            let retry_after = Some(Duration::from_secs(1));
-            Err((Refused { code: Code::Busy, detail, retry_after }, Some(body)))
-        }
+        Read::Whole | Read::WithTrailers => Ok((reading.into_bytes(), share)),
+        Read::TooLarge => Err((too_large(settings.request_bytes_max), Some(reading.into_body()))),
+        Read::NoRoom => Err((no_room(), Some(reading.into_body()))),
         Read::Broken => {
             Err((Refused::new(Code::RequestInvalid, "the body broke off before its end"), None))
         }
     }
+}
+
+pub(crate) fn no_room() -> Refused {
+    let detail = "too many bytes of requests at once; nothing was executed".into();
+    Refused { code: Code::Busy, detail, retry_after: Some(Duration::from_secs(1)) }
 }
 
 /// What is asked, under which address and by which rules: in a scope, for an operation with a name
@@ -201,7 +204,7 @@ fn operation(parts: &Parts) -> Result<Operation, Refused> {
 
 /// What requests with this method and this path are called.
 pub(crate) fn named(method: &Method, path: &str) -> Result<Operation, Refused> {
-    let named = Operation::new(&format!("{method} {path}"));
+    let named = Operation::new(&[method.as_str(), path].join(" "));
     // A path that is too long for a name is named by its digest.
     let named = named.or_else(|_| {
         let asked = Asked::raw(path.to_owned());

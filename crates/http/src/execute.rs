@@ -14,13 +14,13 @@ use bytes::{Bytes, BytesMut};
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version, header};
 use http_body::Body;
-use http_body_util::BodyExt;
 use onetake_core::{Cause, Header, Outcome, Report, Status};
 use tokio::time::timeout;
 
 use crate::body::DoorBody;
 use crate::carry::{BoxError, Carrier, carry};
 use crate::hops::{self, OF_ONE_CONNECTION};
+use crate::read::{Read, read};
 
 /// What a handler came to.
 #[derive(Debug)]
@@ -256,18 +256,19 @@ where
     let (parts, body) = response.into_parts();
     let status = Status::new(parts.status.as_u16());
     let is_kept = status.is_some() && !is_stream(&parts.headers);
-    let (read, body) = if is_kept || is_all(parts.status, &body) {
-        read(body, bytes_max, |_| true).await
-    } else {
-        (Read::TooLarge, DoorBody::passed(body))
-    };
-    let outcome = match read {
-        Read::Whole(body) => outcome_of(parts.status, &parts.headers, &body),
+    if !is_kept && !is_all(parts.status, &body) {
+        return Made::Rest(parts, DoorBody::passed(body));
+    }
+    let (outcome, body) = match read(body, bytes_max).await {
+        (Read::Whole, body) => {
+            let body = body.into_bytes();
+            (outcome_of(parts.status, &parts.headers, &body), DoorBody::whole(body))
+        }
         // Nobody keeps trailers.
-        Read::WithTrailers(_) => Outcome::NotKept { status },
+        (Read::WithTrailers, body) => (Outcome::NotKept { status }, body.into_body()),
         // The handler broke off inside its own answer. Whatever it had done, it has done.
-        Read::Broken => return Made::Report(Report::Unknown(Cause::Reported)),
-        Read::TooLarge | Read::NoRoom => return Made::Rest(parts, body),
+        (Read::Broken, _) => return Made::Report(Report::Unknown(Cause::Reported)),
+        (Read::TooLarge | Read::NoRoom, body) => return Made::Rest(parts, body.into_body()),
     };
     at.lay(Ok(Response::from_parts(parts, body)));
     Made::Report(Report::Finished(outcome))
@@ -317,69 +318,6 @@ pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.eq_ignore_ascii_case("text/event-stream"))
 }
 
-/// How far a body was read.
-pub(crate) enum Read {
-    /// To its end.
-    Whole(Bytes),
-    /// To its end, and there are trailers.
-    WithTrailers(Bytes),
-    /// Not to its end: it is too large.
-    TooLarge,
-    /// Not to its end: there is no room for it.
-    NoRoom,
-    /// It failed on the way.
-    Broken,
-}
-
-/// Reads at most `bytes_max`, as long as there is room for them; gives what was read back, with the
-/// rest.
-pub(crate) async fn read<R>(
-    body: R,
-    bytes_max: usize,
-    mut has_room: impl FnMut(usize) -> bool,
-) -> (Read, DoorBody<R>)
-where
-    R: Body<Data = Bytes>,
-{
-    let mut rest = Box::pin(body);
-    let (mut first, mut more) = (Bytes::new(), BytesMut::new());
-    let gather = |first: &Bytes, more: BytesMut| {
-        if more.is_empty() { first.clone() } else { more.freeze() }
-    };
-    loop {
-        let frame = match rest.frame().await {
-            None => {
-                let whole = gather(&first, more);
-                return (Read::Whole(whole.clone()), DoorBody::whole(whole));
-            }
-            Some(Err(_)) => return (Read::Broken, DoorBody::whole(Bytes::new())),
-            Some(Ok(frame)) => frame,
-        };
-        match frame.into_data() {
-            // Most bodies are one piece, which need not be copied.
-            Ok(piece) if first.is_empty() => first = piece,
-            Ok(piece) => {
-                if more.is_empty() {
-                    more.extend_from_slice(&first);
-                }
-                more.extend_from_slice(&piece);
-            }
-            Err(frame) => {
-                let (whole, trailers) = (gather(&first, more), frame.into_trailers().ok());
-                let read = Read::WithTrailers(whole.clone());
-                return (read, DoorBody::begun(whole, None, trailers));
-            }
-        }
-        let bytes = first.len().max(more.len());
-        if bytes > bytes_max {
-            return (Read::TooLarge, DoorBody::begun(gather(&first, more), Some(rest), None));
-        }
-        if !has_room(bytes) {
-            return (Read::NoRoom, DoorBody::begun(gather(&first, more), Some(rest), None));
-        }
-    }
-}
-
 /// The headers that are kept: neither those of one connection, nor what belongs to one caller, nor
 /// what is computed anew.
 fn kept(headers: &HeaderMap) -> Vec<(&HeaderName, &HeaderValue)> {
@@ -405,7 +343,7 @@ mod tests {
     use std::future::{poll_fn, ready};
 
     use http::HeaderValue;
-    use http_body_util::{Collected, Full};
+    use http_body_util::{BodyExt, Collected, Full};
 
     use super::*;
 

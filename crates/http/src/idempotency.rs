@@ -225,7 +225,7 @@ impl Idempotency {
     /// A layer for any tower stack.
     #[must_use]
     pub fn layer(&self) -> IdempotencyLayer {
-        IdempotencyLayer(self.clone())
+        IdempotencyLayer(Arc::new(self.clone()))
     }
 
     pub(crate) fn scope(&self, parts: &Parts) -> Option<Scope> {

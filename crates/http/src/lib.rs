@@ -19,6 +19,7 @@ mod idempotency;
 pub mod identity;
 mod layer;
 mod new_keys;
+mod read;
 mod reply;
 mod room;
 mod service;

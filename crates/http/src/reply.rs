@@ -124,8 +124,9 @@ pub(crate) fn whole(
     };
     let mut response = Response::new(body.clone());
     *response.status_mut() = status_of(status.code());
-    // With the mark and the expiry, at once; where they are too many that shows below.
-    let _ = response.headers_mut().try_reserve(headers.len() + 2);
+    // At once, with the mark, the expiry and the length that whoever sends it adds; where they are
+    // too many that shows below.
+    let _ = response.headers_mut().try_reserve(headers.len() + 3);
     for Header { name, value } in headers {
         let name = HeaderName::from_bytes(name.as_bytes());
         let value = HeaderValue::from_maybe_shared(value.clone());

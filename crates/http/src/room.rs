@@ -4,7 +4,8 @@
 //! A keyed request is read whole before anything else happens, so many large ones at once could
 //! take all memory, each within its own bound. Whoever finds no room is refused before anything was
 //! executed; nobody waits for room, for then slow senders could hold up everybody else. For the
-//! same reason one tenant may take no more than half of it.
+//! same reason one tenant may take no more than half of it. A request that is there and answered
+//! without any waiting takes none, for there are no more of those at once than there are threads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -48,6 +49,12 @@ impl Room {
     /// A share of `tenant` that is still empty.
     pub(crate) fn share(&self, tenant: &Tenant) -> Share {
         Share { room: self.clone(), tenant: tenant.clone(), bytes: 0 }
+    }
+
+    /// A share of `tenant` that has so many bytes; `None` when there is no room for them.
+    pub(crate) fn share_of(&self, tenant: &Tenant, bytes: usize) -> Option<Share> {
+        let mut share = self.share(tenant);
+        share.reach(bytes).then_some(share)
     }
 
     /// Whether `tenant` could take one more.

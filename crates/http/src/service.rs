@@ -4,7 +4,7 @@
 //! that goes away takes nothing with it.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -22,21 +22,30 @@ use crate::walk::{Handler, answer};
 /// A service whose handler runs at most once per key. Made by
 /// [`IdempotencyLayer`](crate::IdempotencyLayer).
 #[derive(Debug, Clone)]
-pub struct IdempotencyService<S> {
-    inner: S,
-    /// In one piece: it is cloned for every request, often more than once.
+pub struct IdempotencyService<S>(Arc<Behind<S>>);
+
+/// In one piece: it is cloned for every request, often more than once.
+#[derive(Debug)]
+struct Behind<S> {
     door: Arc<Idempotency>,
+    /// Cloned for whoever calls it. Most replays need none.
+    inner: Mutex<S>,
 }
 
 impl<S> IdempotencyService<S> {
-    pub(crate) const fn new(inner: S, door: Arc<Idempotency>) -> Self {
-        Self { inner, door }
+    pub(crate) fn new(inner: S, door: Arc<Idempotency>) -> Self {
+        Self(Arc::new(Behind { door, inner: Mutex::new(inner) }))
     }
 }
 
 /// Any tower service as a handler.
-#[derive(Clone)]
-struct Inner<S>(S);
+struct Inner<S>(Arc<Behind<S>>);
+
+impl<S> Clone for Inner<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
 
 impl<S, B, R> Handler<B> for Inner<S>
 where
@@ -51,16 +60,18 @@ where
     type Error = S::Error;
 
     async fn call(
-        mut self,
+        self,
         mut request: Request<DoorBody<B>>,
         attempt: Option<Attempt>,
     ) -> Ended<R, S::Error> {
         if let Some(attempt) = attempt {
             request.extensions_mut().insert(attempt);
         }
-        let ready = std::future::poll_fn(|cx| self.0.poll_ready(cx)).await;
+        // Whoever panics in there was cloning, and has changed nothing.
+        let mut inner = self.0.inner.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let ready = std::future::poll_fn(|cx| inner.poll_ready(cx)).await;
         let ended = match ready {
-            Ok(()) => self.0.call(request).await,
+            Ok(()) => inner.call(request).await,
             Err(error) => Err(error),
         };
         ended.map_or_else(Ended::Failed, Ended::Responded)
@@ -87,7 +98,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (inner, door) = (Inner(self.inner.clone()), Arc::clone(&self.door));
-        Box::pin(async move { answer(&door, request, inner).await })
+        let behind = Arc::clone(&self.0);
+        Box::pin(async move { answer(&behind.door, request, Inner(Arc::clone(&behind))).await })
     }
 }

@@ -86,9 +86,10 @@ impl Idempotency {
         let refuse = |refused: &_| reply::refuse(refused, &settings.dialect);
         let keyed = ask::keyed(parts, settings).map_err(|refused| refuse(&refused))?;
         ask::announced(&body, settings.request_bytes_max).map_err(|refused| refuse(&refused))?;
-        let mut taken = self.room.share(scope.tenant());
-        let read = ask::body(body, settings, &mut taken).await;
-        let body = read.map_err(|(refused, _)| refuse(&refused))?;
+        let read = ask::body(body, settings, || self.room.share(scope.tenant())).await;
+        let (body, taken) = read.map_err(|(refused, _)| refuse(&refused))?;
+        let taken = taken.or_else(|| self.room.share_of(scope.tenant(), body.len()));
+        let taken = taken.ok_or_else(|| refuse(&ask::no_room()))?;
         let named = (scope.clone(), Some(operation));
         let ask = keyed.map(|keyed| ask::ask(parts, &body, keyed, named, settings));
         let ask = ask.transpose().map_err(|refused| refuse(&refused))?;

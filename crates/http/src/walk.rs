@@ -92,9 +92,9 @@ where
         }
         Err(refused) => return refuse(&refused, settings),
     };
-    let mut taken = door.room.share(scope.tenant());
-    let body = match ask::body(body, settings, &mut taken).await {
-        Ok(body) => body,
+    let share = || door.room.share(scope.tenant());
+    let (body, taken) = match ask::body(body, settings, share).await {
+        Ok(read) => read,
         Err((refused, Some(rest))) if settings.mode == Mode::Observe => {
             let passed = Box::pin(pass(handler, parts, rest)).await;
             return observed(passed, refused.code.as_str());
@@ -106,10 +106,21 @@ where
         Ok(ask) => ask,
         Err(refused) => return refuse(&refused, settings),
     };
-    if settings.mode == Mode::Enforce {
-        if let Some(known) = door.walk.at_hand(&ask) {
-            return reply(known, None, settings);
+    if settings.mode == Mode::Enforce
+        && let Some(known) = door.walk.at_hand(&ask)
+    {
+        return reply(known, None, settings);
+    }
+    let share = || door.room.share_of(ask.address.tenant(), body.len());
+    let Some(taken) = taken.or_else(share) else {
+        let refused = ask::no_room();
+        if settings.mode == Mode::Observe {
+            let passed = Box::pin(pass(handler, parts, DoorBody::whole(body))).await;
+            return observed(passed, refused.code.as_str());
         }
+        return refuse(&refused, settings);
+    };
+    if settings.mode == Mode::Enforce {
         if let Err(refused) = has_new_keys_left(door, &ask).await {
             return refuse(&refused, settings);
         }

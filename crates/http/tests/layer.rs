@@ -18,7 +18,7 @@ use onetake_core::{Finality, Principal, Scope, Status, Tenant};
 use onetake_engine::{Engine, Memory};
 use onetake_http::{Dialect, Idempotency, Keyless, Mode, OnNoKey, Settings, StoreDown};
 use onetake_testkit::faulty::{Fault, Faulty};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tower::ServiceExt;
 
 /// A service that counts and answers with the status in its path.
@@ -367,7 +367,8 @@ async fn x3_an_observed_handler_that_panics_is_not_called_twice() {
 }
 
 /// X15: all requests together have a bound; whoever passes it is refused before anything happens,
-/// and what was read of an observed one is passed on with the rest.
+/// and what was read of an observed one is passed on with the rest. What is answered from memory
+/// needs none.
 #[tokio::test]
 async fn x15_requests_have_room_together_and_not_only_each() {
     let tight = |mode| {
@@ -383,14 +384,22 @@ async fn x15_requests_have_room_together_and_not_only_each() {
         (app.layer(door.buffered_bytes_max(200).layer()), held, letting_go)
     };
     let (app, held, letting_go) = tight(Mode::Enforce);
+    letting_go.add_permits(1);
+    let kept = || request("POST", "/", Some("kept"), "x".repeat(30));
+    assert_eq!(ask(&app, kept()).await.status, StatusCode::OK);
+    held.acquire().await.expect("it is never closed").forget();
     let first = tokio::spawn({
         let app = app.clone();
         async move { ask(&app, request("POST", "/", Some("a"), "x".repeat(80))).await }
     });
     held.acquire().await.expect("it is never closed").forget();
-    let full = ask(&app, request("POST", "/", Some("b"), "x".repeat(30))).await;
+    let full = tokio::select! {
+        full = ask(&app, request("POST", "/", Some("b"), "x".repeat(30))) => full,
+        _ = held.acquire() => panic!("there was no room for it"),
+    };
     assert_eq!((full.status, full.refusal()), (StatusCode::SERVICE_UNAVAILABLE, Some("busy")));
     assert_eq!(full.header("retry-after"), Some("1"));
+    assert_eq!(ask(&app, kept()).await.header("idempotent-replayed"), Some("true"));
     letting_go.add_permits(2);
     assert_eq!(first.await.unwrap().body.len(), 80);
     let after = ask(&app, request("POST", "/", Some("b"), "x".repeat(30))).await;
@@ -403,6 +412,30 @@ async fn x15_requests_have_room_together_and_not_only_each() {
     let heard = ask(&app, request("POST", "/", Some("c"), streamed)).await;
     assert_eq!(heard.header("onetake-observed"), Some("busy"));
     assert_eq!(heard.body.len(), 300, "all of it reached the handler");
+}
+
+/// X15: what came of a body has room while the rest is waited for.
+#[tokio::test]
+async fn x15_a_body_that_is_waited_for_has_room_as_it_comes() {
+    let app = Router::new().route("/", post(async |body: Bytes| body));
+    let app = app.layer(door().buffered_bytes_max(200).layer());
+    let (send, pieces) = mpsc::unbounded_channel();
+    let polled = Arc::new(Semaphore::new(0));
+    let slow = Body::from_stream(Slow { pieces, polled: Arc::clone(&polled) });
+    send.send("x".repeat(80)).expect("somebody listens");
+    let first = tokio::spawn({
+        let app = app.clone();
+        async move { ask(&app, request("POST", "/", Some("a"), slow)).await }
+    });
+    // Once for what is there, once more behind it, and then for the one who waits.
+    polled.acquire_many(3).await.expect("it is never closed").forget();
+    let full = ask(&app, request("POST", "/", Some("b"), "x".repeat(30))).await;
+    assert_eq!((full.status, full.refusal()), (StatusCode::SERVICE_UNAVAILABLE, Some("busy")));
+    send.send("x".repeat(20)).expect("somebody listens");
+    drop(send);
+    assert_eq!(first.await.unwrap().body.len(), 100);
+    let after = ask(&app, request("POST", "/", Some("b"), "x".repeat(30))).await;
+    assert_eq!(after.status, StatusCode::OK, "what was taken is given back");
 }
 
 /// A service error without a response has an outcome that nobody knows, and reaches its caller.
@@ -444,6 +477,24 @@ impl futures_core::Stream for Pieces {
         _: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Self::Item>> {
         std::task::Poll::Ready(self.0.next())
+    }
+}
+
+/// Pieces that come later, and how often somebody looked for them.
+struct Slow {
+    pieces: mpsc::UnboundedReceiver<String>,
+    polled: Arc<Semaphore>,
+}
+
+impl futures_core::Stream for Slow {
+    type Item = Result<String, std::io::Error>;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        self.polled.add_permits(1);
+        self.pieces.poll_recv(cx).map(|piece| piece.map(Ok))
     }
 }
 

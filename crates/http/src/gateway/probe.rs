@@ -25,7 +25,8 @@ pub use self::url::{PROBE_URL_BYTES_MAX, ProbeUrl, ProbeUrlError};
 use super::forward::{self, upstream_uri};
 use super::proxy::{Proxy, ProxyUpstream, set};
 use crate::body::DoorBody;
-use crate::execute::{Read, is_stream, outcome_of, read};
+use crate::execute::{is_stream, outcome_of};
+use crate::read::{Read, read};
 use crate::spare::{Learned, SOON, Unsettled};
 
 /// The longest that a probe may take, however long its route may.
@@ -206,12 +207,12 @@ async fn outcome(response: Response<super::Given>, bytes_max: usize) -> Option<O
     if is_stream(&parts.headers) {
         return None;
     }
-    match read(body, bytes_max, |_| true).await {
-        (Read::Whole(body), _) => {
-            let outcome = outcome_of(parts.status, &parts.headers, &body);
+    match read(body, bytes_max).await {
+        (Read::Whole, body) => {
+            let outcome = outcome_of(parts.status, &parts.headers, &body.into_bytes());
             Some(outcome).filter(|outcome| matches!(outcome, Outcome::Response { .. }))
         }
-        (Read::WithTrailers(_) | Read::TooLarge | Read::NoRoom | Read::Broken, _) => {
+        (Read::WithTrailers | Read::TooLarge | Read::NoRoom | Read::Broken, _) => {
             tracing::warn!("the answer of a status URL cannot be kept; the outcome stays unknown");
             None
         }

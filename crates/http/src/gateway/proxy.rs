@@ -6,11 +6,8 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -31,9 +28,10 @@ use super::{Route, matched_name};
 use crate::ask::{self, Refused};
 use crate::body::DoorBody;
 use crate::dialect::Dialect;
-use crate::execute::{Ended, Live, Read, is_stream, read};
+use crate::execute::{Ended, Live, is_stream};
 use crate::idempotency::Idempotency;
 use crate::identity::{Identity, PRINCIPAL_HEADER, TENANT_HEADER};
+use crate::read::{Read, Reading};
 use crate::reply::refuse;
 use crate::settings::Mode;
 use crate::spare::{Learned, Unsettled};
@@ -336,15 +334,15 @@ impl Handler<Incoming> for Proxy {
             if !is_keyed || is_stream(&parts.headers) {
                 return Ended::Responded(Response::from_parts(parts, DoorBody::passed(body)));
             }
-            let mut reading = pin!(read(body, target.response_bytes_max, |_| true));
+            let mut reading = Reading::new(body, target.response_bytes_max);
             // Most answers are there already, and need no timer.
-            let ended = match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
-                Poll::Ready(ended) => Ok(ended),
-                Poll::Pending => timeout_at(deadline, reading).await,
+            let read = match reading.at_once().await {
+                Some(read) => Ok(read),
+                None => timeout_at(deadline, reading.on(|_| true)).await,
             };
-            match ended {
-                Ok((Read::Broken, _)) => self.broken(SendError::Unknown { why: SentCause::Closed }),
-                Ok((_, body)) => Ended::Responded(Response::from_parts(parts, body)),
+            match read {
+                Ok(Read::Broken) => self.broken(SendError::Unknown { why: SentCause::Closed }),
+                Ok(_) => Ended::Responded(Response::from_parts(parts, reading.into_body())),
                 Err(_) => self.too_slow(),
             }
         }
