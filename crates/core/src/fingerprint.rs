@@ -185,14 +185,15 @@ impl fmt::Debug for Content {
 impl Content {
     /// The digest of all of it, whatever counts.
     fn whole(&self) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        hash.update(b"onetake/request/1");
-        let offered = self.parts.iter().flat_map(|(name, value)| [name.as_bytes(), value]);
-        for piece in offered.chain([&*self.body]) {
-            hash.update((piece.len() as u64).to_be_bytes());
-            hash.update(piece);
+        // Many small pieces would cost more than to gather them.
+        let mut parts = Vec::with_capacity(128);
+        parts.extend_from_slice(b"onetake/request/1");
+        for piece in self.parts.iter().flat_map(|(name, value)| [name.as_bytes(), value]) {
+            parts.extend_from_slice(&(piece.len() as u64).to_be_bytes());
+            parts.extend_from_slice(piece);
         }
-        hash.finalize().into()
+        parts.extend_from_slice(&(self.body.len() as u64).to_be_bytes());
+        Sha256::new().chain_update(parts).chain_update(&self.body).finalize().into()
     }
 }
 

@@ -294,34 +294,47 @@ impl Address {
     pub const fn slot(&self) -> &Slot {
         &self.slot
     }
+
+    /// Shares the memory of `slot`, if that is its own.
+    pub fn share(&mut self, slot: &Slot) {
+        if self.slot == *slot {
+            self.slot.tenant = slot.tenant.clone();
+        }
+    }
 }
 
 /// Where a record lives: the tenant, and a digest of scope, operation and key.
 ///
 /// The tenant comes first, so the slots of one tenant are a range of any ordered store.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Eq)]
 pub struct Slot {
     tenant: Tenant,
     digest: [u8; 32],
+}
+
+/// The digest comes first: it decides nearly always, and is nearer than the tenant's name.
+impl PartialEq for Slot {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest && self.tenant == other.tenant
+    }
 }
 
 impl Slot {
     /// Every part is preceded by its length, so no two different lists of parts hash the same
     /// bytes.
     fn digest_of(scope: &Scope, operation: &Operation, key: &Key) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        hash.update(b"onetake/slot/1");
-        let mut part = |text: &str| {
-            let length = u8::try_from(text.len()).expect("invariant: names have at most 255 bytes");
-            hash.update([length]);
-            hash.update(text.as_bytes());
-        };
-        part(scope.tenant.as_str());
         // No principal is empty, so length zero stands for "none" and for nothing else.
-        part(scope.principal().map_or("", Principal::as_str));
-        part(operation.as_str());
-        part(key.as_str());
-        hash.finalize().into()
+        let principal = scope.principal().map_or("", Principal::as_str);
+        let parts = [scope.tenant.as_str(), principal, operation.as_str(), key.as_str()];
+        // Many small pieces would cost more than to gather them.
+        let mut bytes = Vec::with_capacity(128);
+        bytes.extend_from_slice(b"onetake/slot/1");
+        for text in parts {
+            let length = u8::try_from(text.len()).expect("invariant: names have at most 255 bytes");
+            bytes.push(length);
+            bytes.extend_from_slice(text.as_bytes());
+        }
+        Sha256::digest(bytes).into()
     }
 
     /// A slot read back from a store.

@@ -152,8 +152,9 @@ where
         (read, None)
     } else {
         let mut share = share();
-        let on = reading.on(|bytes| share.reach(bytes));
-        let read = timeout(settings.body_within, on).await.map_err(|_| {
+        // Boxed, so that the others need no room for it.
+        let on = Box::pin(timeout(settings.body_within, reading.on(|bytes| share.reach(bytes))));
+        let read = on.await.map_err(|_| {
             (Refused::new(Code::RequestTimeout, "the body did not arrive in time"), None)
         })?;
         (read, Some(share))

@@ -129,11 +129,12 @@ where
     type Future = Pin<Box<dyn Future<Output = Response> + Send>>;
 
     fn call(self, request: Request<Body>, state: S) -> Self::Future {
+        let door = Box::new(Idempotency::from_ref(&state).named(self.operation));
+        let extracts = std::marker::PhantomData;
+        let inner = Inner { handler: self.handler, state, extracts };
+        let answering = answer(door, request, inner);
         Box::pin(async move {
-            let door = Idempotency::from_ref(&state).named(self.operation);
-            let extracts = std::marker::PhantomData;
-            let inner = Inner { handler: self.handler, state, extracts };
-            match answer(&door, request, inner).await {
+            match answering.await {
                 Ok(response) => response.map(Body::new),
                 Err(never) => match never {},
             }

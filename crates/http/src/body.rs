@@ -67,7 +67,8 @@ impl Bound {
 struct Begun<B> {
     read: Bytes,
     rest: Option<Pin<Box<B>>>,
-    trailers: Option<HeaderMap>,
+    /// They are rare, and every response has room for this.
+    trailers: Option<Box<HeaderMap>>,
 }
 
 impl<B> DoorBody<B> {
@@ -84,7 +85,7 @@ impl<B> DoorBody<B> {
     pub(crate) const fn begun(
         read: Bytes,
         rest: Option<Pin<Box<B>>>,
-        trailers: Option<HeaderMap>,
+        trailers: Option<Box<HeaderMap>>,
     ) -> Self {
         Self { way: Way::Begun { begun: Begun { read, rest, trailers } } }
     }
@@ -127,7 +128,7 @@ where
             }
             self.rest = None;
         }
-        Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
+        Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(*trailers))))
     }
 
     fn is_at_end(&self) -> bool {
@@ -199,7 +200,7 @@ mod tests {
             http::HeaderValue::from_static("7"),
         )]);
         let rest = Box::pin(Full::new(Bytes::from("world")));
-        let body = DoorBody::begun("hello ".into(), Some(rest), Some(trailers));
+        let body = DoorBody::begun("hello ".into(), Some(rest), Some(Box::new(trailers)));
         assert_eq!(body.size_hint().exact(), Some(11));
         assert!(!body.is_end_stream());
         let collected = body.collect().await.unwrap();

@@ -36,7 +36,8 @@ pub(crate) struct Reading<B> {
     first: Bytes,
     /// Everything, if there is more than one.
     all: BytesMut,
-    trailers: Option<HeaderMap>,
+    /// They are rare, and every request has room for this.
+    trailers: Option<Box<HeaderMap>>,
     bytes_max: usize,
 }
 
@@ -83,7 +84,7 @@ impl<B: Body<Data = Bytes>> Reading<B> {
                     self.all.extend_from_slice(&piece);
                 }
                 Err(frame) => {
-                    self.trailers = frame.into_trailers().ok();
+                    self.trailers = frame.into_trailers().ok().map(Box::new);
                     break;
                 }
             }

@@ -3,6 +3,7 @@
 //! The handler is called in a task of the engine, on a clone that is made ready there; a caller
 //! that goes away takes nothing with it.
 
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -38,12 +39,20 @@ impl<S> IdempotencyService<S> {
     }
 }
 
-/// Any tower service as a handler.
+/// Any tower service as a handler, with the door before it.
 struct Inner<S>(Arc<Behind<S>>);
 
 impl<S> Clone for Inner<S> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S> Deref for Inner<S> {
+    type Target = Idempotency;
+
+    fn deref(&self) -> &Idempotency {
+        &self.0.door
     }
 }
 
@@ -98,7 +107,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let behind = Arc::clone(&self.0);
-        Box::pin(async move { answer(&behind.door, request, Inner(Arc::clone(&behind))).await })
+        let inner = Inner(Arc::clone(&self.0));
+        Box::pin(answer(inner.clone(), request, inner))
     }
 }

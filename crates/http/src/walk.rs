@@ -9,6 +9,7 @@
 //! runs in a task of the engine, or moves into one then.
 
 use std::future::{poll_fn, ready};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -21,7 +22,7 @@ use onetake_core::{Ask, Code, Finality, Operation, Outcome, Policy, Scope, Statu
 use onetake_engine::{Answer, Attempt, Home, RunError};
 use tokio::sync::oneshot;
 
-use crate::ask::{self, Refused};
+use crate::ask::{self, Keyed, Refused};
 use crate::body::DoorBody;
 use crate::carry::BoxError;
 use crate::execute::{Ended, Live, Place, Seat, report};
@@ -68,72 +69,100 @@ pub(crate) trait Handler<B>: Clone + Send + 'static {
 }
 
 /// Answers `request` with `handler`, at most once per key.
-pub(crate) async fn answer<B, H>(
-    door: &Idempotency,
+// A block and not an async function, which would hold the request three times. What replays do not
+// need is boxed.
+pub(crate) fn answer<D, B, H>(
+    door: D,
     request: Request<B>,
     handler: H,
-) -> Live<H::Body, H::Error>
+) -> impl Future<Output = Live<H::Body, H::Error>> + Send
 where
+    D: Deref<Target = Idempotency> + Send + Sync,
     B: Body<Data = Bytes> + Send + 'static,
     H: Handler<B>,
 {
-    let settings = &*door.settings;
     let (parts, body) = request.into_parts();
-    let fitting = match ask::keyed(&parts, settings) {
-        Ok(None) => return Box::pin(pass(handler, parts, DoorBody::passed(body))).await,
-        Ok(Some(keyed)) => fits(door, &handler, &parts, &body).map(|scope| (keyed, scope)),
-        Err(refused) => Err(refused),
-    };
-    let (keyed, scope) = match fitting {
-        Ok(fitting) => fitting,
-        Err(refused) if settings.mode == Mode::Observe => {
-            let passed = Box::pin(pass(handler, parts, DoorBody::passed(body))).await;
-            return observed(passed, refused.code.as_str());
+    async move {
+        let settings = &*door.settings;
+        let (keyed, scope) = match fits(&door, &handler, &parts, &body) {
+            Ok(fitting) => fitting,
+            Err(refused) => {
+                let body = DoorBody::passed(body);
+                return Box::pin(aside(refused, handler, parts, body, settings)).await;
+            }
+        };
+        let share = || door.room.share(scope.tenant());
+        let (body, taken) = match ask::body(body, settings, share).await {
+            Ok(read) => read,
+            Err((refused, Some(rest))) => {
+                return Box::pin(aside(Some(refused), handler, parts, rest, settings)).await;
+            }
+            Err((refused, None)) => return refuse(&refused, settings),
+        };
+        let named = door.operation.clone().or_else(|| handler.operation(&parts.method));
+        let ask = match ask::ask(&parts, &body, keyed, (scope, named), settings) {
+            Ok(ask) => ask,
+            Err(refused) => return refuse(&refused, settings),
+        };
+        if settings.mode == Mode::Enforce
+            && let Some(known) = door.walk.at_hand(&ask)
+        {
+            return reply(known, None, settings);
         }
-        Err(refused) => return refuse(&refused, settings),
-    };
-    let share = || door.room.share(scope.tenant());
-    let (body, taken) = match ask::body(body, settings, share).await {
-        Ok(read) => read,
-        Err((refused, Some(rest))) if settings.mode == Mode::Observe => {
-            let passed = Box::pin(pass(handler, parts, rest)).await;
-            return observed(passed, refused.code.as_str());
-        }
-        Err((refused, _)) => return refuse(&refused, settings),
-    };
-    let named = door.operation.clone().or_else(|| handler.operation(&parts.method));
-    let ask = match ask::ask(&parts, &body, keyed, (scope, named), settings) {
-        Ok(ask) => ask,
-        Err(refused) => return refuse(&refused, settings),
-    };
-    if settings.mode == Mode::Enforce
-        && let Some(known) = door.walk.at_hand(&ask)
-    {
-        return reply(known, None, settings);
-    }
-    let share = || door.room.share_of(ask.address.tenant(), body.len());
-    let Some(taken) = taken.or_else(share) else {
-        let refused = ask::no_room();
-        if settings.mode == Mode::Observe {
-            let passed = Box::pin(pass(handler, parts, DoorBody::whole(body))).await;
-            return observed(passed, refused.code.as_str());
-        }
-        return refuse(&refused, settings);
-    };
-    if settings.mode == Mode::Enforce {
-        if let Err(refused) = has_new_keys_left(door, &ask).await {
-            return refuse(&refused, settings);
-        }
-        // Said before anything is claimed; a known key needs no handler.
-        if let Some(refused) = handler.busy()
-            && door.walk.is_new(&ask.address).await
+        let share = || door.room.share_of(ask.address.tenant(), body.len());
+        let Some(taken) = taken.or_else(share) else {
+            let (refused, body) = (Some(ask::no_room()), DoorBody::whole(body));
+            return Box::pin(aside(refused, handler, parts, body, settings)).await;
+        };
+        if settings.mode == Mode::Enforce
+            && let Err(refused) = may_begin(&door, handler.busy(), &ask).await
         {
             return refuse(&refused, settings);
         }
+        let request = Whole { parts, body, taken: Arc::new(taken) };
+        Box::pin(walked(&door, ask, request, handler)).await
     }
-    let request = Whole { parts, body, taken: Arc::new(taken) };
-    // Boxed, so that replays need no room for it.
-    Box::pin(walked(door, ask, request, handler)).await
+}
+
+/// What can be said of a request before its body is read: its key and who asks. Otherwise why it is
+/// refused, or nothing where it simply passes.
+fn fits<B: Body, H: Handler<B>>(
+    door: &Idempotency,
+    handler: &H,
+    parts: &Parts,
+    body: &B,
+) -> Result<(Keyed, Scope), Option<Refused>> {
+    let keyed = ask::keyed(parts, &door.settings)?.ok_or(None)?;
+    ask::announced(body, door.settings.request_bytes_max)?;
+    let scope = handler.scope().or_else(|| door.scope(parts)).ok_or_else(unidentified)?;
+    Ok((keyed, scope))
+}
+
+/// Answers a request that the rule does not: it passes, or is refused where that is enforced.
+async fn aside<B, H: Handler<B>>(
+    refused: Option<Refused>,
+    handler: H,
+    parts: Parts,
+    body: DoorBody<B>,
+    settings: &Settings,
+) -> Live<H::Body, H::Error> {
+    match refused {
+        None => pass(handler, parts, body).await,
+        Some(refused) if settings.mode == Mode::Observe => {
+            observed(pass(handler, parts, body).await, refused.code.as_str())
+        }
+        Some(refused) => refuse(&refused, settings),
+    }
+}
+
+/// Whether a key that is not at hand may begin, said before anything is claimed. Where the handler
+/// is `busy` only a new one may not: a known key needs no handler.
+async fn may_begin(door: &Idempotency, busy: Option<Refused>, ask: &Ask) -> Result<(), Refused> {
+    has_new_keys_left(door, ask).await?;
+    match busy {
+        Some(busy) if door.walk.is_new(&ask.address).await => Err(busy),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Walks with a request that was read, and says what came of it. What is given to the engine is not
@@ -341,17 +370,6 @@ pub(crate) async fn pass<B, H: Handler<B>>(
 #[allow(clippy::unnecessary_wraps, reason = "it is what everybody else gives")]
 pub(crate) fn refuse<R, E>(refused: &Refused, settings: &Settings) -> Live<R, E> {
     Ok(reply::refuse(refused, &settings.dialect).map(DoorBody::whole))
-}
-
-/// What can be said of a request before its body is read.
-fn fits<B: Body, H: Handler<B>>(
-    door: &Idempotency,
-    handler: &H,
-    parts: &Parts,
-    body: &B,
-) -> Result<Scope, Refused> {
-    ask::announced(body, door.settings.request_bytes_max)?;
-    handler.scope().or_else(|| door.scope(parts)).ok_or_else(unidentified)
 }
 
 /// X15: turns away a key that the store does not know, when its tenant has begun enough of them.

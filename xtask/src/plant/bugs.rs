@@ -158,8 +158,8 @@ pub(super) const WALK_BUGS: &[Planted] = &[
         story: "One tenant's key meets another's.",
         edits: &[Edit {
             file: "crates/core/src/scope.rs",
-            find: "        part(scope.tenant.as_str());\n",
-            replace: "",
+            find: "let parts = [scope.tenant.as_str(), principal,",
+            replace: "let parts = [\"\", principal,",
         }],
         package: "onetake-core",
         target: &["--lib"],

@@ -350,6 +350,10 @@ impl Disk {
     ) -> Result<Arc<Record>, StoreError> {
         let decoded = codec::decode_record(bytes, &self.sealer(), key);
         let (mut record, boot) = decoded.map_err(|error| corrupt("a record", key, &error))?;
+        // The name of a tenant is in memory once, and not once for each record that is.
+        if let Some((slot, address)) = expected.zip(Arc::get_mut(&mut record.address)) {
+            address.share(slot);
+        }
         let slot = record.address.slot();
         let is_at_home = expected.map_or_else(|| self.slot_key(slot) == key, |want| want == slot);
         if !is_at_home {

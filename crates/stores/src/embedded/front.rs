@@ -229,8 +229,13 @@ impl Front {
             return None;
         }
         let pinned = pins(filed.held.record.as_deref(), filed.writing);
-        filed.used = true;
-        filed.pins += u32::from(pinned);
+        // What is only read stays in the caches of all processors.
+        if !filed.used {
+            filed.used = true;
+        }
+        if pinned {
+            filed.pins += 1;
+        }
         Some(Seen { record: filed.held.record.clone(), pinned })
     }
 
