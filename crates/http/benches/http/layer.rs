@@ -1,6 +1,8 @@
 //! The layer around a service, beside the same service without it, and where its time goes.
 //!
-//! A new key costs two durable writes. To show how much of it is the disk, the same layer is
+//! Replays are measured in a store that has seen hundreds of thousands of other keys, and in one that
+//! knows only those that are asked for: how answers lie in memory matters. A new key costs two
+//! durable writes. To show how much of it is the disk, the same layer is
 //! measured on the store in memory, the service with nothing around it but two such writes
 //! (`floor.rs`), and how long processors work for one request: what is beyond that is waiting.
 
@@ -45,16 +47,19 @@ pub(crate) fn beside(name: &str, unit: &'static str, ours: &[f64], base: &[f64],
 struct Measured {
     bare: Turns,
     replay: Turns,
+    calm: Turns,
     fresh: Turns,
     in_memory: Turns,
     floor: Turns,
 }
 
 fn measure(plan: &Plan) -> Measured {
-    let (folders, load) = ([folder(), folder()], Load::new());
-    let [path, bottom] = folders.each_ref().map(|it| it.path().to_str().expect("text"));
+    let (folders, load) = ([folder(), folder(), folder()], Load::new());
+    let [path, calm_path, bottom] = folders.each_ref().map(|it| it.path().to_str().expect("text"));
     let handler = Peer::start(&["plain"]);
     let layer = Peer::start(&["layer", path]);
+    // Remembers nothing but what is asked for again.
+    let few = Peer::start(&["layer", calm_path]);
     let in_memory = Peer::start(&["layer-in-memory"]);
     let durable = Peer::start(&["durable", bottom]);
     // Nobody's first requests count.
@@ -63,18 +68,21 @@ fn measure(plan: &Plan) -> Measured {
     }
     let mut measured = Measured::default();
     for round in 0..plan.rounds {
-        let Measured { bare, replay, fresh, in_memory: quick, floor } = &mut measured;
+        let Measured { bare, replay, calm, fresh, in_memory: quick, floor } = &mut measured;
         bare.take(&handler, || load.new_keys(handler.address, plan.span));
         warm(layer.address);
         replay.take(&layer, || replays(layer.address, plan.span));
+        warm(few.address);
+        calm.take(&few, || replays(few.address, plan.span));
         fresh.take(&layer, || load.new_keys(layer.address, plan.span));
         quick.take(&in_memory, || load.new_keys(in_memory.address, plan.span));
         floor.take(&durable, || load.new_keys(durable.address, plan.span));
         say(&format!(
-            "round {round}: plain {:.0}/s, replay {:.0}/s, new keys {:.0}/s, in memory {:.0}/s; \
-             two durable writes and nothing else {:.0}/s",
+            "round {round}: plain {:.0}/s, replay {:.0}/s ({:.0}/s in a store with nothing else), \
+             new keys {:.0}/s, in memory {:.0}/s; two durable writes and nothing else {:.0}/s",
             bare.last(),
             replay.last(),
+            calm.last(),
             fresh.last(),
             quick.last(),
             floor.last(),
@@ -84,7 +92,7 @@ fn measure(plan: &Plan) -> Measured {
 }
 
 pub(crate) fn cases(plan: &Plan) -> Vec<Case> {
-    let Measured { bare, replay, fresh, in_memory, floor } = measure(plan);
+    let Measured { bare, replay, calm, fresh, in_memory, floor } = measure(plan);
     let tails = replay.p99_ms.iter().zip(&bare.p99_ms);
     let mut tails: Vec<_> = tails.map(|(ours, bare)| ours / bare).collect();
     let rate = |name: &str, ours: &[f64], bar| beside(name, "/s", ours, &bare.rates, bar);
@@ -100,6 +108,7 @@ pub(crate) fn cases(plan: &Plan) -> Vec<Case> {
         ms("layer: p99 of a replay; beside plain", &replay.p99_ms, &bare.p99_ms),
         ms("layer: p50 of a new key; beside plain", &fresh.p50_ms, &bare.p50_ms),
         ms("layer: p99 of a new key; beside plain", &fresh.p99_ms, &bare.p99_ms),
+        rate("layer: replay, store with nothing else; beside plain", &calm.rates, Bar::None),
         rate("layer: new keys, store in memory; beside plain", &in_memory.rates, Bar::None),
         rate("plain with two durable writes; beside plain", &floor.rates, Bar::None),
         us("layer: processor time of a replay; beside plain", &replay),

@@ -42,9 +42,9 @@ struct Plan {
     remark: &'static str,
 }
 
-const FULL: Plan = Plan { rounds: 15, span: Duration::from_millis(500), remark: "" };
+const FULL: Plan = Plan { rounds: 25, span: Duration::from_millis(500), remark: "" };
 const QUICK: Plan =
-    Plan { rounds: 5, span: Duration::from_millis(500), remark: " (quick: a third of the turns)" };
+    Plan { rounds: 5, span: Duration::from_millis(500), remark: " (quick: a fifth of the turns)" };
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
