@@ -133,11 +133,14 @@ pub(crate) fn announced<B: Body>(body: &B, bytes_max: usize) -> Result<(), Refus
     if is_too_large { Err(too_large(bytes_max)) } else { Ok(()) }
 }
 
-/// A body that was not read, why, and what is left to pass on, if anything is.
-pub(crate) type Unread<B> = (Refused, Option<DoorBody<B>>);
+/// The most bytes that are read, if they are there, before a request takes room.
+const AT_ONCE_MAX: usize = 64 << 10;
 
-/// Reads a body within the bounds of its route. One that is there already takes no room yet; one
-/// that has to be waited for takes its share as it comes.
+/// A body that was not read, why, and what is left to pass on, if anything is, with its room.
+pub(crate) type Unread<B> = (Refused, Option<(DoorBody<B>, Option<Share>)>);
+
+/// Reads a body within the bounds of its route. A small one that is there already takes no room
+/// yet; any other takes its share as it comes.
 pub(crate) async fn body<B>(
     body: B,
     settings: &Settings,
@@ -148,7 +151,7 @@ where
 {
     let mut reading = Reading::new(body, settings.request_bytes_max);
     // Most bodies are there already, and need no timer.
-    let (read, share) = if let Some(read) = reading.at_once().await {
+    let (read, share) = if let Some(read) = reading.at_once(AT_ONCE_MAX).await {
         (read, None)
     } else {
         let mut share = share();
@@ -159,15 +162,17 @@ where
         })?;
         (read, Some(share))
     };
-    match read {
+    let refused = match read {
         // Trailers are no part of what is asked, and what is sent on has a length instead.
-        Read::Whole | Read::WithTrailers => Ok((reading.into_bytes(), share)),
-        Read::TooLarge => Err((too_large(settings.request_bytes_max), Some(reading.into_body()))),
-        Read::NoRoom => Err((no_room(), Some(reading.into_body()))),
+        Read::Whole | Read::WithTrailers => return Ok((reading.into_bytes(), share)),
+        Read::TooLarge => too_large(settings.request_bytes_max),
+        Read::NoRoom => no_room(),
         Read::Broken => {
-            Err((Refused::new(Code::RequestInvalid, "the body broke off before its end"), None))
+            let broken = "the body broke off before its end";
+            return Err((Refused::new(Code::RequestInvalid, broken), None));
         }
-    }
+    };
+    Err((refused, Some((reading.into_body(), share))))
 }
 
 pub(crate) fn no_room() -> Refused {

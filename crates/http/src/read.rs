@@ -39,19 +39,22 @@ pub(crate) struct Reading<B> {
     /// They are rare, and every request has room for this.
     trailers: Option<Box<HeaderMap>>,
     bytes_max: usize,
+    is_broken: bool,
 }
 
 impl<B: Body<Data = Bytes>> Reading<B> {
     pub(crate) fn new(body: B, bytes_max: usize) -> Self {
         let (first, all, trailers) = (Bytes::new(), BytesMut::new(), None);
-        Self { rest: Some(Box::pin(body)), first, all, trailers, bytes_max }
+        Self { rest: Some(Box::pin(body)), first, all, trailers, bytes_max, is_broken: false }
     }
 
-    /// Reads what is there already; `None`: the end is not.
-    pub(crate) async fn at_once(&mut self) -> Option<Read> {
-        poll_fn(|cx| match self.poll(cx, |_| true) {
-            Poll::Ready(read) => Poll::Ready(Some(read)),
-            Poll::Pending => Poll::Ready(None),
+    /// Reads what is there already, but not much more than `most` bytes; `None`: that is not all.
+    pub(crate) async fn at_once(&mut self, most: usize) -> Option<Read> {
+        poll_fn(|cx| {
+            Poll::Ready(match self.poll(cx, |bytes| bytes <= most) {
+                Poll::Ready(Read::NoRoom) | Poll::Pending => None,
+                Poll::Ready(read) => Some(read),
+            })
         })
         .await
     }
@@ -72,8 +75,8 @@ impl<B: Body<Data = Bytes>> Reading<B> {
         while let Some(rest) = &mut self.rest {
             let Some(frame) = ready!(rest.as_mut().poll_frame(cx)) else { break };
             let Ok(frame) = frame else {
-                self.rest = None;
-                return Poll::Ready(Read::Broken);
+                self.is_broken = true;
+                break;
             };
             match frame.into_data() {
                 Ok(piece) if self.first.is_empty() => self.first = piece,
@@ -96,7 +99,11 @@ impl<B: Body<Data = Bytes>> Reading<B> {
             }
         }
         self.rest = None;
-        Poll::Ready(if self.trailers.is_some() { Read::WithTrailers } else { Read::Whole })
+        Poll::Ready(match self.trailers {
+            _ if self.is_broken => Read::Broken,
+            Some(_) => Read::WithTrailers,
+            None => Read::Whole,
+        })
     }
 
     fn len(&self) -> usize {

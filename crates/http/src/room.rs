@@ -4,8 +4,8 @@
 //! A keyed request is read whole before anything else happens, so many large ones at once could
 //! take all memory, each within its own bound. Whoever finds no room is refused before anything was
 //! executed; nobody waits for room, for then slow senders could hold up everybody else. For the
-//! same reason one tenant may take no more than half of it. A request that is there and answered
-//! without any waiting takes none, for there are no more of those at once than there are threads.
+//! same reason one tenant may take no more than half of it. A small request that is there and
+//! answered without any waiting takes none, for there are no more of those than there are threads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};

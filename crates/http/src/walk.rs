@@ -87,7 +87,7 @@ where
         let (keyed, scope) = match fits(&door, &handler, &parts, &body) {
             Ok(fitting) => fitting,
             Err(refused) => {
-                let body = DoorBody::passed(body);
+                let body = (DoorBody::passed(body), None);
                 return Box::pin(aside(refused, handler, parts, body, settings)).await;
             }
         };
@@ -102,7 +102,10 @@ where
         let named = door.operation.clone().or_else(|| handler.operation(&parts.method));
         let ask = match ask::ask(&parts, &body, keyed, (scope, named), settings) {
             Ok(ask) => ask,
-            Err(refused) => return refuse(&refused, settings),
+            Err(refused) => {
+                let body = (DoorBody::whole(body), taken);
+                return Box::pin(aside(Some(refused), handler, parts, body, settings)).await;
+            }
         };
         if settings.mode == Mode::Enforce
             && let Some(known) = door.walk.at_hand(&ask)
@@ -111,7 +114,7 @@ where
         }
         let share = || door.room.share_of(ask.address.tenant(), body.len());
         let Some(taken) = taken.or_else(share) else {
-            let (refused, body) = (Some(ask::no_room()), DoorBody::whole(body));
+            let (refused, body) = (Some(ask::no_room()), (DoorBody::whole(body), None));
             return Box::pin(aside(refused, handler, parts, body, settings)).await;
         };
         if settings.mode == Mode::Enforce
@@ -138,12 +141,13 @@ fn fits<B: Body, H: Handler<B>>(
     Ok((keyed, scope))
 }
 
-/// Answers a request that the rule does not: it passes, or is refused where that is enforced.
+/// Answers a request that the rule does not: it passes, or is refused where that is enforced. What
+/// was read of it has its room until then.
 async fn aside<B, H: Handler<B>>(
     refused: Option<Refused>,
     handler: H,
     parts: Parts,
-    body: DoorBody<B>,
+    (body, _taken): (DoorBody<B>, Option<Share>),
     settings: &Settings,
 ) -> Live<H::Body, H::Error> {
     match refused {

@@ -438,6 +438,46 @@ async fn x15_a_body_that_is_waited_for_has_room_as_it_comes() {
     assert_eq!(after.status, StatusCode::OK, "what was taken is given back");
 }
 
+/// X15: what was read of an observed request has room until it is answered, although it had not
+/// enough, and all of it reaches the handler.
+#[tokio::test]
+async fn x15_what_passes_without_enough_room_keeps_what_it_has() {
+    let door = speaking(Settings::builder(Dialect::ietf()).mode(Mode::Observe));
+    let (held, letting_go) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (begun, gate) = (Arc::clone(&held), Arc::clone(&letting_go));
+    let handler = async move |body: Bytes| {
+        begun.add_permits(1);
+        gate.acquire().await.expect("it is never closed").forget();
+        body
+    };
+    let app = Router::new().route("/", post(handler)).layer(door.buffered_bytes_max(200).layer());
+    let (send, pieces) = mpsc::unbounded_channel();
+    let polled = Arc::new(Semaphore::new(0));
+    let slow = Body::from_stream(Slow { pieces, polled: Arc::clone(&polled) });
+    send.send("x".repeat(80)).expect("somebody listens");
+    let first = tokio::spawn({
+        let app = app.clone();
+        async move { ask(&app, request("POST", "/", Some("a"), slow)).await }
+    });
+    polled.acquire_many(3).await.expect("it is never closed").forget();
+    for _ in 0..2 {
+        send.send("x".repeat(30)).expect("somebody listens");
+    }
+    drop(send);
+    held.acquire().await.expect("it is never closed").forget();
+    let second = tokio::spawn({
+        let app = app.clone();
+        async move { ask(&app, request("POST", "/", Some("b"), "x".repeat(30))).await }
+    });
+    held.acquire().await.expect("it is never closed").forget();
+    letting_go.add_permits(3);
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    assert_eq!((first.header("onetake-observed"), first.body.len()), (Some("busy"), 140));
+    assert_eq!((second.header("onetake-observed"), second.body.len()), (Some("busy"), 30));
+    let after = ask(&app, request("POST", "/", Some("c"), "x".repeat(30))).await;
+    assert_eq!(after.header("onetake-observed"), None, "what was taken is given back");
+}
+
 /// A service error without a response has an outcome that nobody knows, and reaches its caller.
 #[tokio::test]
 async fn the_error_of_a_service_reaches_its_caller() {

@@ -336,7 +336,7 @@ impl Handler<Incoming> for Proxy {
             }
             let mut reading = Reading::new(body, target.response_bytes_max);
             // Most answers are there already, and need no timer.
-            let read = match reading.at_once().await {
+            let read = match reading.at_once(usize::MAX).await {
                 Some(read) => Ok(read),
                 None => timeout_at(deadline, reading.on(|_| true)).await,
             };
