@@ -44,7 +44,7 @@ pub(crate) use schema::schema;
 pub(crate) use server::{AdminConfig, ServerConfig, StoreConfig};
 pub(crate) use shown::{in_flight_text, unknown_text};
 pub(crate) use tenant::{KeyConfig, TenantConfig};
-pub(crate) use value::{Word, moment, span_text};
+pub(crate) use value::{Word, moment, size_text, span_text};
 
 use problem::{Problems, nearest, quoted};
 use raw::Tenants;

@@ -48,12 +48,21 @@ dialects   house
 workflows  ./workflows, which is not there
 upstream   http://127.0.0.1:9000/
 
-MATCH         OPERATION       REQUIRES      DIALECT  KEY       FINGERPRINT
-POST /orders  orders.create   orders:write  house    required  json body without /client_time
-* /**         passes through  orders:write  -        -         -
+POST /orders
+  operation      orders.create
+  requires       orders:write
+  dialect        house
+  key            required
+  fingerprint    json body without /client_time
+  answer within  25s
+
+* /**
+  operation  passes through
+  requires   orders:write
 
 On every route as built in: retention 24h, lease 30s, in flight wait 10s, unknown hold,
-  mode enforce, scope principal, timeout 30s
+  mode enforce, scope principal, statuses by dialect, store down refuse, forward key raw,
+  max stored response 10MiB, timeout 30s, max request 10MiB
 ";
     assert_eq!(text(&output.stdout), expected);
     assert!(!folder.path().join("onetake-data").exists(), "it opens nothing");
@@ -325,6 +334,36 @@ fn everything_that_is_wrong_is_told_at_once_and_nothing_that_follows_from_it() {
     assert!(told[0].ends_with("did you mean `upstream`?"), "{told:?}");
 }
 
+/// Whatever a route says of itself is shown, most of all what protects less.
+#[test]
+fn the_table_shows_every_setting_of_a_route() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!(
+        "{ANONYMOUS}{UPSTREAM}{ORDERS}answer_within = \"1s\"\nmax_stored_response = 20\n\
+         max_request = 100\nstore_down = \"pass\"\nforward_key = \"scoped\"\n\
+         statuses = {{ freed = [\"5xx\"] }}\n"
+    );
+    fs::write(folder.path().join("onetake.toml"), file).unwrap();
+    let output = check(folder.path(), &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    for (name, value) in [
+        ("answer within", "1s"),
+        ("max stored response", "20"),
+        ("max request", "100"),
+        ("store down", "pass"),
+        ("forward key", "scoped"),
+    ] {
+        let is_shown = |line: &str| {
+            let rest = line.trim().strip_prefix(name);
+            rest.is_some_and(|rest| rest.trim() == value)
+        };
+        assert!(shown.lines().any(is_shown), "{name} {value}: {shown}");
+    }
+    assert!(shown.contains("  statuses             5"), "{shown}");
+    assert!(shown.contains(" freed"), "{shown}");
+}
+
 /// What a route says beside the usual is in the table, and it fits a terminal.
 #[test]
 fn the_table_shows_what_differs_and_leaves_out_what_is_built_in() {
@@ -359,7 +398,8 @@ POST /orders
   operation  passes through
 
 On every route as built in: dialect ietf, key by dialect, retention 24h, lease 30s,
-  in flight wait 10s, mode enforce, timeout 30s
+  in flight wait 10s, mode enforce, statuses by dialect, store down refuse, forward key raw,
+  max stored response 10MiB, timeout 30s, max request 10MiB
 ";
     assert_eq!(text(&output.stdout), expected);
     assert!(text(&output.stdout).lines().all(|line| line.chars().count() <= 100));

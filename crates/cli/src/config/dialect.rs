@@ -166,7 +166,7 @@ impl DialectName {
     }
 
     /// What it says of statuses.
-    pub(super) fn statuses(&self) -> StatusRules {
+    pub(crate) fn statuses(&self) -> StatusRules {
         match self {
             Self::BuiltIn(dialect) => dialect.statuses(),
             Self::Custom(dialect) => dialect.statuses,

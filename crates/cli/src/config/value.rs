@@ -41,6 +41,11 @@ impl FromText for Span {
     }
 }
 
+/// A number of bytes as configurations say it.
+pub(crate) fn size_text(bytes: usize) -> String {
+    Size::text(bytes as u64)
+}
+
 /// A span for people, exact: whole days as days, because months have no length.
 pub(crate) fn span_text(span: Duration) -> String {
     const DAY: u64 = 24 * 60 * 60;

@@ -3,11 +3,12 @@
 //! What is as it is built in on every route is left out and named below; what all routes share in
 //! place of it goes above. Where it is still too wide, each route is a paragraph. Shows no secret.
 
-use onetake::Operation;
+use onetake::core::Status;
+use onetake::{Finality, Operation, Outcome};
 
 use crate::config::{
-    FingerprintConfig, KeyUse, Mode, RouteConfig, RouteSettings, ScopeRule, in_flight_text,
-    span_text, unknown_text,
+    FingerprintConfig, ForwardKey, KeyUse, Mode, RouteConfig, RouteSettings, ScopeRule, StoreDown,
+    in_flight_text, size_text, span_text, unknown_text,
 };
 use crate::out::{lines, table_of};
 
@@ -55,7 +56,7 @@ const TIMEOUT: Column = optional("TIMEOUT", "30s", |route| {
     route.settings.policy.timeout().map_or_else(|| NOTHING.to_owned(), span_text)
 });
 /// What it does not.
-const PROTECTED: [Column; 9] = [
+const PROTECTED: [Column; 14] = [
     optional("DIALECT", "ietf", |route| route.settings.dialect.as_str().to_owned()),
     optional("KEY", "by dialect", |route| key(&route.settings)),
     optional("RETENTION", "24h", |route| span_text(route.settings.policy.retention())),
@@ -65,7 +66,16 @@ const PROTECTED: [Column; 9] = [
     optional("MODE", "enforce", |route| mode(&route.settings).to_owned()),
     optional("SCOPE", "principal", |route| scope(&route.settings).to_owned()),
     optional("FINGERPRINT", "json body", |route| fingerprint(&route.settings.fingerprint)),
+    optional("STATUSES", "by dialect", |route| statuses(&route.settings)),
+    optional("STORE DOWN", "refuse", |route| store_down(&route.settings).to_owned()),
+    optional("FORWARD KEY", "raw", |route| forward_key(&route.settings).to_owned()),
+    optional("ANSWER WITHIN", NOTHING, |route| {
+        route.settings.policy.answer_within().map_or_else(|| NOTHING.to_owned(), span_text)
+    }),
+    optional("MAX STORED RESPONSE", "10MiB", |route| size_text(route.settings.max_stored_response)),
 ];
+const MAX_REQUEST: Column =
+    optional("MAX REQUEST", "10MiB", |route| size_text(route.settings.max_request));
 
 /// Arranges `routes`, of which there is at least one.
 pub(super) fn shown(routes: &[RouteConfig]) -> Shown {
@@ -101,6 +111,7 @@ pub(super) fn shown(routes: &[RouteConfig]) -> Shown {
         add(column, false);
     }
     add(TIMEOUT, true);
+    add(MAX_REQUEST, true);
     let mut text = arranged(&columns);
     if !as_built_in.is_empty() {
         let words = as_built_in.join(", ");
@@ -178,6 +189,50 @@ const fn scope(settings: &RouteSettings) -> &'static str {
         ScopeRule::Principal => "principal",
         ScopeRule::Tenant => "tenant",
     }
+}
+
+const fn store_down(settings: &RouteSettings) -> &'static str {
+    match settings.store_down {
+        StoreDown::Refuse => "refuse",
+        StoreDown::Pass => "pass",
+    }
+}
+
+const fn forward_key(settings: &RouteSettings) -> &'static str {
+    match settings.forward_key {
+        ForwardKey::Raw => "raw",
+        ForwardKey::Scoped => "scoped",
+    }
+}
+
+/// Statuses of which the route says something else than its dialect, from the first to the last.
+fn statuses(settings: &RouteSettings) -> String {
+    let usual = settings.dialect.statuses();
+    let mut runs: Vec<(u16, u16, Finality)> = Vec::new();
+    for code in 100..=599 {
+        let Some(status) = Status::new(code) else { continue };
+        let own = settings.policy.finality(&Outcome::NotKept { status: Some(status) });
+        if own == usual.finality(status) {
+            continue;
+        }
+        match runs.last_mut() {
+            Some((_, last, said)) if *last + 1 == code && *said == own => *last = code,
+            Some(_) | None => runs.push((code, code, own)),
+        }
+    }
+    if runs.is_empty() {
+        return "by dialect".to_owned();
+    }
+    let said = |(first, last, finality): &(u16, u16, Finality)| {
+        let word = match finality {
+            Finality::Final => "kept",
+            Finality::Retryable => "retryable",
+            Finality::Free => "freed",
+            Finality::Unknown => "unknown",
+        };
+        if first == last { format!("{first} {word}") } else { format!("{first}-{last} {word}") }
+    };
+    runs.iter().map(said).collect::<Vec<_>>().join(" ")
 }
 
 /// What counts beside method and path, and what does not.
