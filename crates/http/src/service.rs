@@ -29,7 +29,7 @@ pub struct IdempotencyService<S>(Arc<Behind<S>>);
 #[derive(Debug)]
 struct Behind<S> {
     door: Arc<Idempotency>,
-    /// Cloned where it is called, which is within an execution if there is a key. Replays need none.
+    /// Cloned where it is called: within an execution, if there is a key. Replays need none.
     inner: Mutex<S>,
 }
 

@@ -1,10 +1,10 @@
 //! The layer around a service, beside the same service without it, and where its time goes.
 //!
-//! Replays are measured in a store that has seen hundreds of thousands of other keys, and in one that
-//! knows only those that are asked for: how answers lie in memory matters. A new key costs two
-//! durable writes. To show how much of it is the disk, the same layer is
-//! measured on the store in memory, the service with nothing around it but two such writes
-//! (`floor.rs`), and how long processors work for one request: what is beyond that is waiting.
+//! Replays are measured in a store that has seen hundreds of thousands of other keys, and in one
+//! that knows only those that are asked for: how answers lie in memory matters. A new key costs two
+//! durable writes. To show how much of it is the disk, the same layer is measured on the store in
+//! memory, the service with nothing around it but two such writes (`floor.rs`), and how long
+//! processors work for one request: what is beyond that is waiting.
 
 use crate::load::{Load, Turn, replays, warm};
 use crate::peer::Peer;
