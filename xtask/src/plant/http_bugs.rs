@@ -149,6 +149,19 @@ pub(super) const HTTP_BUGS: &[Planted] = &[
         hang_is_caught: false,
     },
     Planted {
+        name: "passed-on-without-room",
+        story: "Where duplicates are only watched, half-read requests take all memory.",
+        edits: &[Edit {
+            file: "crates/http/src/ask.rs",
+            find: "Err((refused, Some((reading.into_body(), share))))",
+            replace: "Err((refused, Some((reading.into_body(), None))))",
+        }],
+        package: "onetake-http",
+        target: LAYER,
+        test: "x15_what_passes_without_enough_room_keeps_what_it_has",
+        hang_is_caught: false,
+    },
+    Planted {
         name: "own-504-kept",
         story: "A payment that timed out is a 504 for a day, whatever became of it.",
         edits: &[Edit {
