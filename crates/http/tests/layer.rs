@@ -19,6 +19,7 @@ use onetake_engine::{Engine, Memory};
 use onetake_http::{Dialect, Idempotency, Keyless, Mode, OnNoKey, Settings, StoreDown};
 use onetake_testkit::faulty::{Fault, Faulty};
 use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::task::JoinHandle;
 use tower::ServiceExt;
 
 /// A service that counts and answers with the status in its path.
@@ -366,23 +367,39 @@ async fn x3_an_observed_handler_that_panics_is_not_called_twice() {
     assert_eq!(count.get(), 1);
 }
 
+/// A service with room for 200 bytes, half of them for one tenant; what tells that its handler has
+/// begun, and what lets it end.
+fn tight(mode: Mode) -> (Router, Arc<Semaphore>, Arc<Semaphore>) {
+    let door = speaking(Settings::builder(Dialect::ietf()).mode(mode));
+    let (held, letting_go) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (begun, gate) = (Arc::clone(&held), Arc::clone(&letting_go));
+    let handler = async move |body: Bytes| {
+        begun.add_permits(1);
+        gate.acquire().await.expect("it is never closed").forget();
+        body
+    };
+    let app = Router::new().route("/", post(handler));
+    (app.layer(door.buffered_bytes_max(200).layer()), held, letting_go)
+}
+
+/// A request of which 80 bytes have come and more is waited for, and where to send that.
+async fn half_sent(app: &Router) -> (mpsc::UnboundedSender<String>, JoinHandle<Heard>) {
+    let (send, pieces) = mpsc::unbounded_channel();
+    let polled = Arc::new(Semaphore::new(0));
+    let slow = Body::from_stream(Slow { pieces, polled: Arc::clone(&polled) });
+    send.send("x".repeat(80)).expect("somebody listens");
+    let app = app.clone();
+    let first = tokio::spawn(async move { ask(&app, request("POST", "/", Some("a"), slow)).await });
+    // Once for what is there, once more behind it, and then for the one who waits.
+    polled.acquire_many(3).await.expect("it is never closed").forget();
+    (send, first)
+}
+
 /// X15: all requests together have a bound; whoever passes it is refused before anything happens,
 /// and what was read of an observed one is passed on with the rest. What is answered from memory
 /// needs none.
 #[tokio::test]
 async fn x15_requests_have_room_together_and_not_only_each() {
-    let tight = |mode| {
-        let door = speaking(Settings::builder(Dialect::ietf()).mode(mode));
-        let (held, letting_go) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-        let (begun, gate) = (Arc::clone(&held), Arc::clone(&letting_go));
-        let handler = async move |body: Bytes| {
-            begun.add_permits(1);
-            gate.acquire().await.expect("it is never closed").forget();
-            body
-        };
-        let app = Router::new().route("/", post(handler));
-        (app.layer(door.buffered_bytes_max(200).layer()), held, letting_go)
-    };
     let (app, held, letting_go) = tight(Mode::Enforce);
     letting_go.add_permits(1);
     let kept = || request("POST", "/", Some("kept"), "x".repeat(30));
@@ -417,18 +434,9 @@ async fn x15_requests_have_room_together_and_not_only_each() {
 /// X15: what came of a body has room while the rest is waited for.
 #[tokio::test]
 async fn x15_a_body_that_is_waited_for_has_room_as_it_comes() {
-    let app = Router::new().route("/", post(async |body: Bytes| body));
-    let app = app.layer(door().buffered_bytes_max(200).layer());
-    let (send, pieces) = mpsc::unbounded_channel();
-    let polled = Arc::new(Semaphore::new(0));
-    let slow = Body::from_stream(Slow { pieces, polled: Arc::clone(&polled) });
-    send.send("x".repeat(80)).expect("somebody listens");
-    let first = tokio::spawn({
-        let app = app.clone();
-        async move { ask(&app, request("POST", "/", Some("a"), slow)).await }
-    });
-    // Once for what is there, once more behind it, and then for the one who waits.
-    polled.acquire_many(3).await.expect("it is never closed").forget();
+    let (app, _, letting_go) = tight(Mode::Enforce);
+    letting_go.add_permits(2);
+    let (send, first) = half_sent(&app).await;
     let full = ask(&app, request("POST", "/", Some("b"), "x".repeat(30))).await;
     assert_eq!((full.status, full.refusal()), (StatusCode::SERVICE_UNAVAILABLE, Some("busy")));
     send.send("x".repeat(20)).expect("somebody listens");
@@ -442,24 +450,8 @@ async fn x15_a_body_that_is_waited_for_has_room_as_it_comes() {
 /// enough, and all of it reaches the handler.
 #[tokio::test]
 async fn x15_what_passes_without_enough_room_keeps_what_it_has() {
-    let door = speaking(Settings::builder(Dialect::ietf()).mode(Mode::Observe));
-    let (held, letting_go) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-    let (begun, gate) = (Arc::clone(&held), Arc::clone(&letting_go));
-    let handler = async move |body: Bytes| {
-        begun.add_permits(1);
-        gate.acquire().await.expect("it is never closed").forget();
-        body
-    };
-    let app = Router::new().route("/", post(handler)).layer(door.buffered_bytes_max(200).layer());
-    let (send, pieces) = mpsc::unbounded_channel();
-    let polled = Arc::new(Semaphore::new(0));
-    let slow = Body::from_stream(Slow { pieces, polled: Arc::clone(&polled) });
-    send.send("x".repeat(80)).expect("somebody listens");
-    let first = tokio::spawn({
-        let app = app.clone();
-        async move { ask(&app, request("POST", "/", Some("a"), slow)).await }
-    });
-    polled.acquire_many(3).await.expect("it is never closed").forget();
+    let (app, held, letting_go) = tight(Mode::Observe);
+    let (send, first) = half_sent(&app).await;
     for _ in 0..2 {
         send.send("x".repeat(30)).expect("somebody listens");
     }

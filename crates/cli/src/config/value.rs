@@ -423,6 +423,16 @@ macro_rules! choice {
             $($(#[doc = $doc])+ #[serde(rename = $word)] $variant,)+
         }
 
+        impl $choice {
+            /// Its word.
+            #[allow(dead_code, reason = "not every choice is shown to people")]
+            pub(crate) const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)+
+                }
+            }
+        }
+
         impl $crate::config::read::FromText for $choice {
             const EXPECTED: &'static str = choice!(@listed $($word)+);
 

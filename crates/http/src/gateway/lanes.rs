@@ -103,9 +103,7 @@ impl Lane {
         })?;
         Ok(Self { runtime: handle, thread: Some((until, thread)) })
     }
-}
 
-impl Lane {
     fn is_alive(&self) -> bool {
         self.thread.as_ref().is_none_or(|(_, thread)| !thread.is_finished())
     }

@@ -7,8 +7,8 @@ use onetake::core::Status;
 use onetake::{Finality, Operation, Outcome};
 
 use crate::config::{
-    FingerprintConfig, ForwardKey, KeyUse, Mode, RouteConfig, RouteSettings, ScopeRule, StoreDown,
-    in_flight_text, size_text, span_text, unknown_text,
+    FingerprintConfig, KeyUse, RouteConfig, RouteSettings, in_flight_text, size_text, span_text,
+    unknown_text,
 };
 use crate::out::{lines, table_of};
 
@@ -63,12 +63,12 @@ const PROTECTED: [Column; 14] = [
     optional("LEASE", "30s", |route| span_text(route.settings.policy.lease())),
     optional("IN FLIGHT", "wait 10s", |route| in_flight_text(&route.settings.policy)),
     optional("UNKNOWN", "hold", |route| unknown(&route.settings)),
-    optional("MODE", "enforce", |route| mode(&route.settings).to_owned()),
-    optional("SCOPE", "principal", |route| scope(&route.settings).to_owned()),
+    optional("MODE", "enforce", |route| route.settings.mode.as_str().to_owned()),
+    optional("SCOPE", "principal", |route| route.settings.scope.as_str().to_owned()),
     optional("FINGERPRINT", "json body", |route| fingerprint(&route.settings.fingerprint)),
     optional("STATUSES", "by dialect", |route| statuses(&route.settings)),
-    optional("STORE DOWN", "refuse", |route| store_down(&route.settings).to_owned()),
-    optional("FORWARD KEY", "raw", |route| forward_key(&route.settings).to_owned()),
+    optional("STORE DOWN", "refuse", |route| route.settings.store_down.as_str().to_owned()),
+    optional("FORWARD KEY", "raw", |route| route.settings.forward_key.as_str().to_owned()),
     optional("ANSWER WITHIN", NOTHING, |route| {
         route.settings.policy.answer_within().map_or_else(|| NOTHING.to_owned(), span_text)
     }),
@@ -174,34 +174,6 @@ fn unknown(settings: &RouteSettings) -> String {
     match &settings.probe {
         Some(url) => format!("probe GET {url}"),
         None => unknown_text(&settings.policy).to_owned(),
-    }
-}
-
-const fn mode(settings: &RouteSettings) -> &'static str {
-    match settings.mode {
-        Mode::Enforce => "enforce",
-        Mode::Observe => "observe",
-    }
-}
-
-const fn scope(settings: &RouteSettings) -> &'static str {
-    match settings.scope {
-        ScopeRule::Principal => "principal",
-        ScopeRule::Tenant => "tenant",
-    }
-}
-
-const fn store_down(settings: &RouteSettings) -> &'static str {
-    match settings.store_down {
-        StoreDown::Refuse => "refuse",
-        StoreDown::Pass => "pass",
-    }
-}
-
-const fn forward_key(settings: &RouteSettings) -> &'static str {
-    match settings.forward_key {
-        ForwardKey::Raw => "raw",
-        ForwardKey::Scoped => "scoped",
     }
 }
 

@@ -193,8 +193,8 @@ fn drive<B: SentBody>(connection: &mut Option<Connection<Stream, B>>, cx: &mut C
 
 /// Lines that wait for their next request.
 struct Shelf<B: SentBody> {
-    /// One for each lane, so that a line stays on the thread that it was opened on. Whatever is no
-    /// lane shares the first, and so do lanes beyond their number: it works, and costs a little.
+    /// One for each lane, so that a line stays on the thread that it was opened on; the first for
+    /// whatever is no lane. Lanes beyond their number share them: it works, and costs a little.
     boards: [Mutex<Board<B>>; BOARDS],
     /// Lines on all of them.
     idle: AtomicUsize,
